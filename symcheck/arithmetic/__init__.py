@@ -1,0 +1,1 @@
+"""Number systems in which a program can be evaluated: float64, float64 with a running bound, and balls."""

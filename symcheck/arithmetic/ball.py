@@ -1,0 +1,277 @@
+"""Ball arithmetic: every element a python-flint `arb`, a midpoint with a rigorous radius.
+
+Discrete arrays stay int64. A comparison that the balls do not decide is taken by midpoints and counted in
+`Ball.undecided`, so that a caller who needs proof can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from typing import Any
+
+import flint
+import numpy as np
+from numpy.typing import NDArray
+
+from symcheck.arithmetic.double import argument_selection, inverse_positions
+from symcheck.arithmetic.layout import Contraction
+
+__all__ = ["Ball", "from_ball", "to_ball", "working_precision"]
+
+arb = flint.arb
+
+
+@contextmanager
+def working_precision(bits: int) -> Iterator[None]:
+    """Evaluate balls at a precision of so many bits inside the block."""
+    before, flint.ctx.prec = flint.ctx.prec, bits
+    try:
+        yield
+    finally:
+        flint.ctx.prec = before
+
+
+def to_ball(values: NDArray[Any]) -> NDArray[Any]:
+    """Exact balls of float64 or integer values."""
+    source = np.asarray(values)
+    out = np.empty(source.shape, dtype=object)
+    flat = out.reshape(-1)
+    for place, value in enumerate(source.reshape(-1).tolist()):
+        flat[place] = arb(value)
+    return out
+
+
+def from_ball(values: NDArray[Any]) -> NDArray[np.float64]:
+    """The midpoints of balls, rounded to float64; NaN where a ball is not finite."""
+    flat = [float(value.mid()) if value.is_finite() else float(value) for value in np.asarray(values).reshape(-1)]
+    return np.array(flat, dtype=np.float64).reshape(np.shape(values))
+
+
+def _ball(value: Any) -> Any:
+    return value if isinstance(value, arb) else arb(value)
+
+
+def _each(function: Callable[..., Any], count: int = 1) -> Callable[..., Any]:
+    return np.frompyfunc(lambda *arguments: function(*map(_ball, arguments)), count, 1)
+
+
+def _exp(x: Any) -> Any:
+    return arb(0) if not x.is_finite() and x < 0 else x.exp()
+
+
+def _power(x: Any, y: Any) -> Any:
+    if y.is_integer():
+        return x ** int(y.unique_fmpz())
+    if x == 0 and y > 0:
+        return arb(0)
+    return x**y
+
+
+def _atan2(y: Any, x: Any) -> Any:
+    return arb.atan2(y, x)
+
+
+def _log1p(x: Any) -> Any:
+    return x.log1p()
+
+
+def _softplus(x: Any) -> Any:
+    return x + _exp(-x).log1p() if x > 0 else _exp(x).log1p()
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + _exp(-x))
+
+
+def _erfcx(x: Any) -> Any:
+    return (x * x).exp() * x.erfc()
+
+
+def _log_ndtr(x: Any) -> Any:
+    return ((-x / arb(2).sqrt()).erfc() / 2).log()
+
+
+def _xlogy(x: Any, y: Any) -> Any:
+    return arb(0) if x == 0 else x * y.log()
+
+
+def _polygamma(order: Any, x: Any) -> Any:
+    if order == 0:
+        return x.digamma()
+    n = int(order.unique_fmpz())
+    sign = 1 if n % 2 else -1
+    return sign * arb.gamma(arb(n + 1)) * arb.zeta(arb(n + 1), x)
+
+
+def _rint(x: Any) -> Any:
+    return arb(round(Fraction(*_ratio(x))))
+
+
+def _ratio(x: Any) -> tuple[int, int]:
+    mantissa, exponent = x.mid().man_exp()
+    power = int(exponent)
+    return (int(mantissa) << power, 1) if power >= 0 else (int(mantissa), 1 << -power)
+
+
+def _trunc(x: Any) -> Any:
+    return x.mid().floor() if x.mid() >= 0 else x.mid().ceil()
+
+
+def _mod(x: Any, y: Any) -> Any:
+    return x - y * (x / y).floor()
+
+
+def _comparison(test: Callable[[Any, Any], bool]) -> Callable[..., Any]:
+    def compare(left: Any, right: Any) -> bool:
+        left, right = _ball(left), _ball(right)
+        if left.overlaps(right) and not (left.is_exact() and right.is_exact()):
+            Ball.undecided += 1
+        return test(left.mid(), right.mid()) if left.is_finite() and right.is_finite() else test(left, right)
+
+    ufunc = np.frompyfunc(compare, 2, 1)
+    return lambda left, right: np.asarray(ufunc(left, right), dtype=bool)
+
+
+def _piecewise(*branches: tuple[Any, Any]) -> Any:
+    values, conditions = zip(*branches, strict=True)
+    shape = np.broadcast_shapes(*(np.shape(part) for part in (*values, *conditions)))
+    result = np.full(shape, arb("nan"), dtype=object)
+    for value, condition in reversed(branches):
+        mask = np.broadcast_to(condition, shape)
+        result = np.where(mask, np.broadcast_to(np.asarray(value, dtype=object), shape), result)
+    return result
+
+
+_METHODS = (
+    "log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sqrt rsqrt sech expm1 erf erfc erfinv gamma digamma"
+)
+
+
+class Ball:
+    """The number system of object arrays of `arb`; run it inside `working_precision`."""
+
+    undecided = 0
+
+    namespace: dict[str, Any] = {
+        **{name: _each(getattr(arb, name)) for name in _METHODS.split() if hasattr(arb, name)},
+        "exp": _each(_exp),
+        "loggamma": _each(lambda x: abs(x.gamma()).log() if x < 0 else x.lgamma()),
+        "log1p": _each(_log1p),
+        "softplus": _each(_softplus),
+        "sigmoid": _each(_sigmoid),
+        "erfcx": _each(_erfcx),
+        "log_ndtr": _each(_log_ndtr),
+        "xlogy": _each(_xlogy, 2),
+        "atan2": _each(_atan2, 2),
+        "polygamma": _each(_polygamma, 2),
+        "zeta": _each(lambda s, a: s.zeta(a), 2),
+        "besselj": _each(lambda n, x: x.bessel_j(n), 2),
+        "bessely": _each(lambda n, x: x.bessel_y(n), 2),
+        "besseli": _each(lambda n, x: x.bessel_i(n), 2),
+        "besselk": _each(lambda n, x: x.bessel_k(n), 2),
+        "power": _each(_power, 2),
+        "reciprocal": _each(lambda x: 1 / x),
+        "rational": lambda p, q: arb(p) / q,
+        "piecewise": _piecewise,
+        "less": _comparison(lambda x, y: bool(x < y)),
+        "less_equal": _comparison(lambda x, y: bool(x <= y)),
+        "greater": _comparison(lambda x, y: bool(x > y)),
+        "greater_equal": _comparison(lambda x, y: bool(x >= y)),
+        "equal": _comparison(lambda x, y: bool(x == y)),
+        "unequal": _comparison(lambda x, y: not bool(x == y)),
+        "both": lambda *parts: np.logical_and.reduce(np.broadcast_arrays(*parts)),
+        "either": lambda *parts: np.logical_or.reduce(np.broadcast_arrays(*parts)),
+        "negate": np.logical_not,
+        "Abs": _each(abs),
+        "floor": _each(lambda x: x.mid().floor()),
+        "ceiling": _each(lambda x: x.mid().ceil()),
+        "trunc": _each(_trunc),
+        "rint": _each(_rint),
+        "Mod": _each(_mod, 2),
+        "isnan": _each(lambda x: arb(int(x.is_nan()))),
+        "infinity": lambda: arb("inf"),
+        "undefined": lambda: arb("nan"),
+        "constant_Pi": lambda: arb.pi(),
+        "constant_Exp1": lambda: arb(1).exp(),
+        "constant_EulerGamma": lambda: arb.const_euler(),
+    }
+
+    def lift(self, values: NDArray[np.generic], *, real: bool, active: bool) -> NDArray[Any]:
+        if not real:
+            return np.asarray(values, dtype=np.int64)
+        return values if values.dtype == object else to_ball(np.asarray(values, dtype=np.float64))
+
+    def constant(self, value: Any) -> Any:
+        if isinstance(value, Fraction):
+            return arb(value.numerator) / value.denominator
+        return arb(value)
+
+    def shape(self, value: NDArray[Any]) -> tuple[int, ...]:
+        return np.shape(value)
+
+    def map_arrays(self, function: Callable[[NDArray[Any]], NDArray[Any]], value: Any) -> NDArray[Any]:
+        return function(np.asarray(value))
+
+    def concatenate(self, values: Sequence[NDArray[Any]], axis: int) -> NDArray[Any]:
+        return np.concatenate(values, axis)
+
+    def sum(self, value: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any]:
+        return np.asarray(np.sum(value, axis=axes, initial=arb(0)), dtype=object)
+
+    def plus(self, left: Any, right: Any) -> Any:
+        return left + right
+
+    def times(self, left: Any, right: Any) -> Any:
+        return left * right
+
+    def contract(self, left: NDArray[Any], right: NDArray[Any], plan: Contraction) -> NDArray[Any]:
+        batches = []
+        for a, b in zip(plan.left(left), plan.right(right), strict=True):
+            product = flint.arb_mat(*a.shape, _balls(a)) * flint.arb_mat(*b.shape, _balls(b))
+            batches.append(np.array(product.entries(), dtype=object).reshape(a.shape[0], b.shape[1]))
+        shape = (len(batches), plan.left(left).shape[1], plan.right(right).shape[2])
+        return plan.back(np.array(batches, dtype=object).reshape(shape))
+
+    def settle(self, value: Any, *, real: bool) -> NDArray[Any]:
+        values = np.asarray(value)
+        if not real:
+            if values.dtype == object:
+                values = np.array([int(float(v.mid())) if isinstance(v, arb) else int(v) for v in values.reshape(-1)])
+            return values.astype(np.int64).reshape(np.shape(value))
+        if values.dtype == object and all(isinstance(v, arb) for v in values.reshape(-1)[:1]):
+            return values
+        return np.asarray(np.frompyfunc(_ball, 1, 1)(values), dtype=object).reshape(values.shape)
+
+    def gather(
+        self, sources: Sequence[NDArray[Any]], positions: NDArray[Any], offset: int, *, real: bool
+    ) -> NDArray[Any]:
+        flat = [element for source in sources for element in source.reshape(-1)]
+        absent = arb(0) if real else 0
+        where = (positions - offset).reshape(-1).tolist()
+        picked = [flat[place] if 0 <= place < len(flat) else absent for place in where]
+        out = np.empty(len(picked), dtype=object if real else np.int64)
+        out[:] = picked
+        return out.reshape(positions.shape)
+
+    def scatter(
+        self, value: NDArray[Any], positions: NDArray[Any], offset: int, shape: tuple[int, ...]
+    ) -> NDArray[Any]:
+        out = np.empty(shape, dtype=object)
+        flat = out.reshape(-1)
+        flat[:] = [arb(0)] * flat.size
+        for place, element in zip((positions - offset).reshape(-1).tolist(), value.reshape(-1), strict=True):
+            if 0 <= place < flat.size:
+                flat[place] = flat[place] + element
+        return out
+
+    def select(self, value: NDArray[Any], rule: str) -> NDArray[Any]:
+        return argument_selection(from_ball(value) if value.dtype == object else value, rule)
+
+    def invert(self, positions: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        return inverse_positions(positions, shape)
+
+
+def _balls(matrix: NDArray[Any]) -> list[Any]:
+    return [_ball(element) for element in matrix.reshape(-1).tolist()]

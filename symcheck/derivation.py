@@ -1,0 +1,132 @@
+"""From a program to its adjoint program: reverse accumulation in which SymPy differentiates every body.
+
+For the equation out[i, o] = sum over k of body(x[i, k], w[o, k]) and the adjoint g of `out`,
+
+    x_bar[i, k] += sum over o of  g[i, o] * d body / d x
+
+which is an equation again, so the rule is closed: deriving the derived program gives second derivatives. Each read is
+its own symbol, so an array read twice contributes twice. Reshape, Gather and Scatter are linear, and each one's
+adjoint is another; positions have no derivative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import sympy as sp
+
+from symcheck.building import Builder
+from symcheck.functions import differentiate, read_symbol
+from symcheck.program import Array, Equation, Gather, Program, Read, Reshape, Scatter, Statement
+
+__all__ = ["active_arrays", "derive"]
+
+
+def derive(program: Program, wrt: Sequence[str], *, prefix: str = "d") -> Program:
+    """The program of the vector-Jacobian product: the gradient of sum(cotangent * output) by the named inputs.
+
+    Args:
+        program: the primal; every real output gets a cotangent.
+        wrt: names of real inputs of the primal.
+        prefix: names the derived arrays; deriving a derived program needs another one.
+
+    Returns:
+        A program whose inputs are the primal's and one cotangent for each real output, named `prefix` followed by
+        ``_cotangent0``, ``_cotangent1`` ..., and whose outputs are the gradients in the order of `wrt`. An input that
+        no output depends on gets an absent gradient.
+    """
+    builder = Builder.extending(program, prefix)
+    active = active_arrays(program, wrt)
+    adjoints: dict[Array, list[Array]] = {}
+    for position, output in enumerate(array for array in program.outputs if array.is_real):
+        seed = builder.input(f"{prefix}_cotangent{position}", output.shape, output.dtype)
+        adjoints.setdefault(output, []).append(seed)
+    for statement in reversed(program.statements):
+        contributions = adjoints.get(statement.out)
+        if contributions and statement.out in active:
+            builder.source, builder.operator = statement.source, statement.operator
+            total = builder.add(contributions)
+            adjoints[statement.out] = [total]
+            for array, contribution in _pull_back(builder, statement, total, active):
+                adjoints.setdefault(array, []).append(contribution)
+    builder.source = builder.operator = ""
+    by_name = {array.name: array for array in program.inputs}
+    gradients = [
+        builder.add(adjoints[array]) if adjoints.get(array) else builder.absent(array.shape, array.dtype)
+        for array in (by_name[name] for name in wrt)
+    ]
+    return builder.program(gradients, program.notes)
+
+
+def active_arrays(program: Program, wrt: Sequence[str]) -> frozenset[Array]:
+    """The real arrays that depend, through real arrays, on the named inputs."""
+    active = {array for array in program.inputs if array.name in wrt and array.is_real}
+    for statement in program.statements:
+        if statement.out.is_real and any(array in active for array in _differentiable(statement)):
+            active.add(statement.out)
+    return frozenset(active)
+
+
+def _differentiable(statement: Statement) -> tuple[Array, ...]:
+    if isinstance(statement, Equation):
+        return tuple(read.array for read in statement.reads if read.array.is_real and not read.held)
+    if isinstance(statement, Gather):
+        return statement.sources
+    if isinstance(statement, Reshape | Scatter):
+        return (statement.array,)
+    return ()
+
+
+def _pull_back(
+    builder: Builder, statement: Statement, adjoint: Array, active: frozenset[Array]
+) -> list[tuple[Array, Array]]:
+    """What one statement adds to the adjoints of the arrays it reads."""
+    if isinstance(statement, Equation):
+        return _pull_back_equation(builder, statement, adjoint, active)
+    if isinstance(statement, Reshape):
+        return [(statement.array, builder.reshape(adjoint, statement.array.shape))]
+    if isinstance(statement, Scatter):
+        gathered = builder.gather((adjoint,), statement.positions, statement.array.dtype, statement.offset)
+        return [(statement.array, gathered)]
+    if isinstance(statement, Gather):
+        starts = accumulate((array.size for array in statement.sources), initial=statement.offset)
+        return [
+            (array, builder.scatter(adjoint, statement.positions, array.shape, start))
+            for array, start in zip(statement.sources, starts, strict=False)
+            if array in active
+        ]
+    return []
+
+
+def _pull_back_equation(
+    builder: Builder, equation: Equation, adjoint: Array, active: frozenset[Array]
+) -> list[tuple[Array, Array]]:
+    contributions = []
+    for position, read in enumerate(equation.reads):
+        if read.held or read.array not in active:
+            continue
+        slope = differentiate(equation.body, read_symbol(position))
+        if slope != 0:
+            contributions.append((read.array, _adjoint_of_read(builder, equation, read, slope, adjoint)))
+    return contributions
+
+
+def _adjoint_of_read(builder: Builder, equation: Equation, read: Read, slope: sp.Expr, adjoint: Array) -> Array:
+    """sum over the axes that the read does not have of adjoint * slope, shaped like the array that was read."""
+    own = [axis for axis in read.axes if axis is not None]
+    rest = [axis for axis in range(len(equation.sizes)) if axis not in own]
+    # The new equation's axes: one for each axis of the array (of size 1 where index 0 was read), then the rest.
+    fresh = {axis: position for position, axis in enumerate(read.axes) if axis is not None}
+    fresh |= {axis: len(read.axes) + position for position, axis in enumerate(rest)}
+    sizes = (*read.array.shape, *(equation.sizes[axis] for axis in rest))
+
+    def moved(axes: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return tuple(None if axis is None else fresh[axis] for axis in axes)
+
+    used = [n for n in range(len(equation.reads)) if slope.has(read_symbol(n))]
+    renaming = {read_symbol(n): read_symbol(1 + place) for place, n in enumerate(used)}
+    outer = Read(adjoint, moved(tuple(range(len(equation.out.shape)))))
+    reads = (outer, *(Read(r.array, moved(r.axes), r.held) for r in (equation.reads[n] for n in used)))
+    body = read_symbol(0) * slope.xreplace(renaming)
+    return builder.append_equation(read.array.shape, read.array.dtype, sizes, body, reads, equation.constants)
