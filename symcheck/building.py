@@ -11,7 +11,7 @@ import sympy as sp
 from numpy.typing import NDArray
 
 from symcheck.errors import IllFormed
-from symcheck.functions import constant_symbol, read_symbol
+from symcheck.functions import constant_symbol, parse, read_symbol
 from symcheck.program import (
     Array,
     Constant,
@@ -47,6 +47,7 @@ class Builder:
     Attributes:
         source: the user's source line, written into every statement appended while it is set.
         operator: the traced operator, likewise.
+        results: the shape and dtype of each result that the traced operator had; a meaning may consult them.
     """
 
     def __init__(self, prefix: str = "t") -> None:
@@ -54,6 +55,7 @@ class Builder:
         self.constants: dict[Array, NDArray[np.generic]] = {}
         self.statements: list[Statement] = []
         self.source = self.operator = ""
+        self.results: tuple[tuple[tuple[int, ...], str], ...] = ()
         self._prefix, self._count = prefix, 0
         self._interned: dict[tuple[tuple[int, ...], str, bytes], Array] = {}
 
@@ -75,6 +77,16 @@ class Builder:
                 needed.update(array.name for array in statement.arrays)
         constants = {array: value for array, value in self.constants.items() if array.name in needed}
         return Program(tuple(self.inputs), constants, tuple(reversed(kept)), tuple(outputs), notes)
+
+    @property
+    def result_dtype(self) -> str:
+        """The dtype of the first result that the traced operator had."""
+        return self.results[0][1]
+
+    @property
+    def result_shape(self) -> tuple[int, ...]:
+        """The shape of the first result that the traced operator had."""
+        return self.results[0][0]
 
     # -- arrays ---------------------------------------------------------------------------------------------------
 
@@ -129,7 +141,7 @@ class Builder:
         left, right = spec.split("->")
         arrays = [operand for operand in operands if isinstance(operand, Array | Held)]
         constants = tuple(operand for operand in operands if not isinstance(operand, Array | Held))
-        terms = left.split(",") if left else []
+        terms = left.split(",") if arrays else []
         if len(terms) != len(arrays):
             raise IllFormed(f"{spec!r} has {len(terms)} terms for {len(arrays)} arrays")
         extent: dict[str, int] = dict(sizes or {})
@@ -142,7 +154,7 @@ class Builder:
                     extent[letter] = size
         order = [*right, *sorted(set(extent) - set(right))]
         reads = tuple(self._read(term, operand, order, extent) for term, operand in zip(terms, arrays, strict=True))
-        expression = _parse(body) if isinstance(body, str) else body
+        expression = parse(body) if isinstance(body, str) else body
         expression, constants = _inline_literals(expression, constants)
         shape = [extent[letter] for letter in right]
         first = dtype or (reads[0].array.dtype if reads else "float64")
@@ -298,20 +310,6 @@ def _letters(count: int) -> str:
     if count > len(letters):
         raise IllFormed(f"an array of {count} axes; at most {len(letters)} can be named")
     return letters[:count]
-
-
-_PARSED: dict[str, sp.Expr] = {}
-
-
-def _parse(text: str) -> sp.Expr:
-    if text not in _PARSED:
-        from symcheck import functions  # names for sympify; one look-up a body
-
-        names: dict[str, Any] = {f"a{n}": read_symbol(n) for n in range(10)}
-        names |= {f"c{n}": constant_symbol(n) for n in range(10)}
-        names |= dict(functions.DEFINED) | {"isnan": functions.isnan, "trunc": functions.trunc, "rint": functions.rint}
-        _PARSED[text] = sp.sympify(text, locals=names)
-    return _PARSED[text]
 
 
 def _inline_literals(body: sp.Expr, constants: tuple[Constant, ...]) -> tuple[sp.Expr, tuple[Constant, ...]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import sympy as sp
 
-__all__ = ["DEFINED", "IDENTITIES", "constant_symbol", "differentiate", "read_symbol", "tidy"]
+__all__ = ["DEFINED", "IDENTITIES", "constant_symbol", "differentiate", "parse", "read_symbol", "tidy"]
 
 
 @lru_cache(maxsize=None)
@@ -142,8 +142,18 @@ DEFINED: dict[str, type[Defined]] = {
     cls.__name__: cls for cls in (sigmoid, softplus, log1p, expm1, sech, erfcx, log_ndtr, xlogy)
 }
 
+STEPS: dict[str, type[sp.Function]] = {cls.__name__: cls for cls in (isnan, trunc, rint)}
+
+
+@lru_cache(maxsize=None)
+def parse(text: str, names: tuple[str, ...] = ()) -> sp.Expr:
+    """Read an expression of our own tables (never a user's): its names are real symbols and the functions here."""
+    symbols: dict[str, Any] = {name: sp.Symbol(name, real=True) for name in names}
+    symbols |= {f"a{n}": read_symbol(n) for n in range(10)} | {f"c{n}": constant_symbol(n) for n in range(10)}
+    return sp.sympify(text, locals=dict(DEFINED) | dict(STEPS) | symbols)
+
+
 _u = sp.Wild("u")
-_v = sp.Wild("v")
 
 # (expression, the same value written without cancellation or overflow); tested numerically at 50 digits
 IDENTITIES: tuple[tuple[sp.Expr, sp.Expr], ...] = (

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from symcheck.arithmetic.double import argument_selection, inverse_positions
 from symcheck.arithmetic.layout import Contraction
 
-__all__ = ["Ball", "from_ball", "to_ball", "working_precision"]
+__all__ = ["Ball", "difference_quotient", "from_ball", "moved_balls", "to_ball", "working_precision"]
 
 arb = flint.arb
 
@@ -47,6 +47,21 @@ def from_ball(values: NDArray[Any]) -> NDArray[np.float64]:
     """The midpoints of balls, rounded to float64; NaN where a ball is not finite."""
     flat = [float(value.mid()) if value.is_finite() else float(value) for value in np.asarray(values).reshape(-1)]
     return np.array(flat, dtype=np.float64).reshape(np.shape(values))
+
+
+def moved_balls(values: NDArray[Any], direction: NDArray[Any], sign: int, step: int) -> NDArray[Any]:
+    """values + sign * 2^-step * direction, exact at any precision that holds both."""
+    return np.asarray(to_ball(values) + to_ball(direction) * (arb(sign) / (1 << step)), dtype=object)
+
+
+def difference_quotient(
+    above: Sequence[NDArray[Any]], below: Sequence[NDArray[Any]], weights: Sequence[NDArray[Any]], step: int
+) -> float:
+    """sum of weights * (above - below) / (2 * 2^-step), over all arrays."""
+    total = arb(0)
+    for high, low, weight in zip(above, below, weights, strict=True):
+        total += np.sum((high - low) * to_ball(weight), initial=arb(0))
+    return float((total * (1 << (step - 1))).mid()) if total.is_finite() else float("nan")
 
 
 def _ball(value: Any) -> Any:

@@ -1,0 +1,739 @@
+"""Float64 with a running error bound, absent elements and open decisions.
+
+Each value travels with
+
+    error   a bound on |value - exact|; None where the value is exact
+    absent  True where the element is identically zero near this point: whatever it is multiplied by, the product is
+            absent, infinities and NaN included
+    open    True where the element depends on a decision that could fall either way: an exact tie, or a margin
+            smaller than the error. The error there covers both branches.
+    other   of a discrete value: what it would be had its open decisions fallen the other way
+
+Absent comes from literal zeros of branches that are strictly taken and from positions that are not read.
+Bounds follow Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sections 3.1-3.3; sums are bounded in
+any order of evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from symcheck.arithmetic.double import FUNCTIONS, Double, argument_selection
+from symcheck.arithmetic.layout import Contraction
+
+__all__ = ["Bound", "Bounded"]
+
+UNIT = 2.0**-53
+TINY = 5e-324
+Floats: TypeAlias = NDArray[np.float64]
+Mask: TypeAlias = NDArray[np.bool_]
+
+# How many ulps the float64 implementations may err by; tests/arithmetic/test_bound.py measures them against balls.
+ULPS: dict[str, float] = {name: 4.0 for name in FUNCTIONS} | {
+    "tan": 8.0,
+    "sqrt": 0.5,
+    "rsqrt": 2.0,
+    "sech": 6.0,
+    "softplus": 8.0,
+    "sigmoid": 8.0,
+    "erf": 8.0,
+    "erfc": 16.0,
+    "erfcx": 16.0,
+    "erfinv": 16.0,
+    "log_ndtr": 64.0,
+    "xlogy": 6.0,
+    "power": 4.0,
+    "gamma": 64.0,
+    "loggamma": 64.0,
+    "digamma": 64.0,
+    "polygamma": 256.0,
+    "zeta": 256.0,
+    "besselj": 1024.0,
+    "bessely": 1024.0,
+    "besseli": 1024.0,
+    "besselk": 1024.0,
+}
+# Functions that err by so many ulps of 1 near their zeros, rather than of their value.
+ABSOLUTE_ULPS: dict[str, float] = {"loggamma": 32.0, "digamma": 32.0, "besselj": 64.0, "bessely": 64.0}
+
+_TIES = ("argmax", "argmin")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bounded:
+    """An array of values with their error bounds; see the module."""
+
+    value: NDArray[Any]
+    error: Floats | None = None
+    absent: Mask | None = None
+    open: Mask | None = None
+    other: NDArray[np.int64] | None = None
+    active: bool = False
+
+    __array_priority__ = 1000.0
+
+    def __add__(self, right: Any) -> Bounded:
+        return _add(self, _lift(right))
+
+    def __radd__(self, left: Any) -> Bounded:
+        return _add(_lift(left), self)
+
+    def __sub__(self, right: Any) -> Bounded:
+        return _add(self, -_lift(right))
+
+    def __rsub__(self, left: Any) -> Bounded:
+        return _add(_lift(left), -self)
+
+    def __mul__(self, right: Any) -> Bounded:
+        return _multiply(self, _lift(right))
+
+    def __rmul__(self, left: Any) -> Bounded:
+        return _multiply(_lift(left), self)
+
+    def __truediv__(self, right: Any) -> Bounded:
+        return _multiply(self, _reciprocal(_lift(right)))
+
+    def __rtruediv__(self, left: Any) -> Bounded:
+        return _multiply(_lift(left), _reciprocal(self))
+
+    def __neg__(self) -> Bounded:
+        return replace(self, value=-self.value)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """Truth values of a comparison, and where they could fall either way."""
+
+    value: Mask
+    open: Mask | None = None
+
+
+def _lift(value: Any) -> Bounded:
+    return value if isinstance(value, Bounded) else Bounded(np.asarray(value, dtype=np.float64))
+
+
+def _either(left: Mask | None, right: Mask | None) -> Mask | None:
+    if left is None:
+        return right
+    return left if right is None else left | right
+
+
+def _sum_errors(*errors: Floats | None) -> Floats | None:
+    present = [error for error in errors if error is not None]
+    total = present[0] if present else None
+    for error in present[1:]:
+        total = total + error
+    return total
+
+
+def _add(a: Bounded, b: Bounded) -> Bounded:
+    value = a.value + b.value
+    rounding = UNIT * np.abs(value)
+    absent = None if a.absent is None or b.absent is None else a.absent & b.absent
+    if _is_zero(a) or _is_zero(b):  # adding a literal zero is exact
+        rounding = np.zeros(())
+    error = _sum_errors(rounding, a.error, b.error)
+    return Bounded(value, error, absent, _either(a.open, b.open), None, a.active or b.active)
+
+
+def _is_zero(a: Bounded) -> bool:
+    return a.value.ndim == 0 and a.error is None and a.value == 0
+
+
+def _is_unit(a: Bounded) -> bool:
+    return a.value.ndim == 0 and a.error is None and np.abs(a.value) == 1
+
+
+def _multiply(a: Bounded, b: Bounded) -> Bounded:
+    value = a.value * b.value
+    parts: list[Floats] = [] if _is_unit(a) or _is_unit(b) else [UNIT * np.abs(value) + TINY]
+    if b.error is not None:
+        parts.append(np.abs(a.value) * b.error)
+    if a.error is not None:
+        magnitude = np.abs(b.value) if b.error is None else np.abs(b.value) + b.error
+        parts.append(magnitude * a.error)
+    return _with_absent(value, _sum_errors(*parts), _either(a.absent, b.absent), _either(a.open, b.open), a, b)
+
+
+def _with_absent(
+    value: Floats, error: Floats | None, absent: Mask | None, opened: Mask | None, *parents: Bounded
+) -> Bounded:
+    active = any(parent.active for parent in parents)
+    if absent is None:
+        return Bounded(value, error, None, opened, None, active)
+    value = np.where(absent, 0.0, value)
+    error = None if error is None else np.where(absent, 0.0, error)
+    opened = None if opened is None else opened & ~absent
+    return Bounded(value, error, absent, opened, None, active)
+
+
+def _reciprocal(a: Bounded) -> Bounded:
+    value = 1.0 / a.value
+    error = UNIT * np.abs(value) + TINY
+    if a.error is not None:
+        room = np.abs(a.value) - a.error  # |1/x - 1/v| <= e / (|v| (|v| - e))
+        spread = np.where(room > 0, a.error / (np.abs(a.value) * np.where(room > 0, room, 1.0)), np.inf)
+        error = error + spread
+    return Bounded(value, error, None, a.open, None, a.active)
+
+
+def _function(name: str) -> Callable[..., Bounded]:
+    plain, ulps, floor = FUNCTIONS[name], ULPS[name], ABSOLUTE_ULPS.get(name, 0.0)
+
+    def apply(*arguments: Any) -> Bounded:
+        lifted = [_lift(argument) for argument in arguments]
+        points = [argument.value for argument in lifted]
+        value = np.asarray(plain(*points), dtype=np.float64)
+        error = 2 * ulps * UNIT * np.abs(value) + (TINY + 2 * floor * UNIT)
+        moved = [_moved(argument) for argument in lifted]
+        for position, steps in enumerate(moved):
+            # Within a few ulps the function is monotone, or turns by less than the rounding allowed for above.
+            change = np.zeros(())
+            for step in steps:
+                corner = plain(*(step if place == position else point for place, point in enumerate(points)))
+                change = np.maximum(change, np.abs(corner - value))
+            error = error + 2 * change if steps else error
+        opened = None
+        for argument in lifted:
+            opened = _either(opened, argument.open)
+        return Bounded(value, error, None, opened, None, any(argument.active for argument in lifted))
+
+    return apply
+
+
+def _moved(argument: Bounded) -> tuple[Floats, ...]:
+    if argument.error is None:
+        return ()
+    reach = argument.error + 2 * UNIT * np.abs(argument.value)
+    return argument.value - reach, argument.value + reach
+
+
+def _power(base: Any, exponent: Any) -> Bounded:
+    if isinstance(exponent, int):
+        return _integer_power(_lift(base), exponent)
+    return _GENERAL_POWER(base, exponent)
+
+
+def _integer_power(base: Bounded, exponent: int) -> Bounded:
+    if exponent < 0:
+        return _reciprocal(_integer_power(base, -exponent))
+    if exponent > 64:
+        return _GENERAL_POWER(base, float(exponent))
+    result: Bounded | None = None
+    square = base
+    while exponent:
+        if exponent & 1:
+            result = square if result is None else result * square
+        exponent >>= 1
+        if exponent:
+            square = square * square
+    return result if result is not None else _lift(1)
+
+
+def _sqrt(x: Any) -> Bounded:
+    a = _lift(x)
+    value = np.sqrt(a.value)
+    error = UNIT * value
+    if a.error is not None:  # |sqrt(x) - sqrt(v)| <= e / sqrt(v), and <= sqrt(e) near 0; sqrt of |x|'s part below 0 is 0
+        error = error + np.where(a.value > a.error, a.error / value, np.sqrt(a.error))
+    return Bounded(value, error, a.absent, a.open, None, a.active)
+
+
+_GENERAL_POWER = _function("power")
+
+
+def _absolute(x: Any) -> Bounded:
+    a = _lift(x)
+    return replace(a, value=np.abs(a.value))
+
+
+def _compare(test: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Decision]:
+    def compare(left: Any, right: Any) -> Decision:
+        a, b = _lift(left), _lift(right)
+        decided = np.asarray(test(a.value, b.value))
+        if a.error is None and b.error is None and not (a.active or b.active):
+            return Decision(decided, _reversed_by_other(test, a, b, decided))
+        slack = _sum_errors(a.error, b.error)
+        with np.errstate(all="ignore"):
+            margin = np.abs(a.value - b.value)
+        near = margin <= (0.0 if slack is None else slack)
+        if not (a.active or b.active):  # a tie of exact values that nothing moves is decided
+            near = near & (slack > 0)
+        return Decision(decided, near if near.any() else None)
+
+    return compare
+
+
+def _reversed_by_other(
+    test: Callable[[Any, Any], Any], a: Bounded, b: Bounded, decided: Mask
+) -> Mask | None:
+    if a.other is None and b.other is None:
+        return None
+    return np.asarray(
+        test(a.value if a.other is None else a.other, b.value if b.other is None else b.other) != decided
+    )
+
+
+def _both(*parts: Any) -> Decision:
+    decisions = [_decision(part) for part in parts]
+    value = np.logical_and.reduce(np.broadcast_arrays(*(d.value for d in decisions)))
+    return Decision(value, _open_unless(decisions, settled_by=False))
+
+
+def _either_of(*parts: Any) -> Decision:
+    decisions = [_decision(part) for part in parts]
+    value = np.logical_or.reduce(np.broadcast_arrays(*(d.value for d in decisions)))
+    return Decision(value, _open_unless(decisions, settled_by=True))
+
+
+def _decision(part: Any) -> Decision:
+    return part if isinstance(part, Decision) else Decision(np.asarray(part, dtype=bool))
+
+
+def _open_unless(decisions: Sequence[Decision], settled_by: bool) -> Mask | None:
+    """Open where some part is, unless a strict part settles the whole."""
+    opened: Mask | None = None
+    settled: Mask = np.zeros((), dtype=bool)
+    for d in decisions:
+        opened = _either(opened, d.open)
+        strict = (d.value == settled_by) if d.open is None else (d.value == settled_by) & ~d.open
+        settled = settled | strict
+    return None if opened is None else opened & ~settled
+
+
+def _negate(part: Any) -> Decision:
+    d = _decision(part)
+    return Decision(~d.value, d.open)
+
+
+def _piecewise(*branches: tuple[Any, Any]) -> Bounded:
+    values = [_lift(value) for value, _ in branches]
+    zeros = [isinstance(value, int) and value == 0 for value, _ in branches]
+    conditions = [_decision(condition) for _, condition in branches]
+    shape = np.broadcast_shapes(*(v.value.shape for v in values), *(c.value.shape for c in conditions))
+    result = _Choice(shape)
+    reached: Mask = np.ones((), dtype=bool)  # where this branch is the first to hold, as decided
+    possible: Mask = np.ones((), dtype=bool)  # where it could be
+    for value, zero, condition in zip(values, zeros, conditions, strict=True):
+        maybe = condition.value if condition.open is None else condition.value | condition.open
+        surely = condition.value if condition.open is None else condition.value & ~condition.open
+        result.add(value, zero, reached & condition.value, possible & maybe)
+        reached, possible = reached & ~condition.value, possible & ~surely
+    active = any(value.active for value in values)
+    return result.finish(active, any(condition.open is not None for condition in conditions))
+
+
+class _Choice:
+    """Accumulates the branches of a piecewise body: the one taken, and the ones that could be."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        self.value = np.full(shape, np.nan)
+        self.error: Floats = np.zeros(shape)
+        self.absent: Mask = np.zeros(shape, dtype=bool)
+        self.never_absent: Mask = np.zeros(shape, dtype=bool)
+        self.open: Mask = np.zeros(shape, dtype=bool)
+        self.candidates: list[tuple[Bounded, Mask]] = []
+
+    def add(self, branch: Bounded, zero: bool, taken: Mask, possible: Mask) -> None:
+        np.copyto(self.value, branch.value, where=taken)
+        if branch.error is not None:
+            np.copyto(self.error, branch.error, where=taken)
+        else:
+            np.copyto(self.error, 0.0, where=taken)
+        if branch.open is not None:
+            self.open |= branch.open & taken
+        mask = True if zero else branch.absent
+        if mask is not None:
+            np.copyto(self.absent, mask, where=taken)
+            self.never_absent |= possible & ~np.asarray(mask)
+        else:
+            self.never_absent |= possible
+        self.candidates.append((branch, possible))
+
+    def finish(self, active: bool, undecided: bool) -> Bounded:
+        if undecided:
+            for branch, possible in self.candidates:
+                own = 0.0 if branch.error is None else branch.error
+                apart = np.abs(branch.value - self.value)
+                apart = np.where(np.isnan(apart), np.inf, apart)
+                differs = possible & (apart > self.error + own)
+                self.open |= differs
+                self.error = np.where(possible, np.maximum(self.error, apart + own), self.error)
+            self.absent &= ~self.never_absent
+        absent = self.absent if self.absent.any() else None
+        opened = self.open if self.open.any() else None
+        return _with_absent(self.value, self.error, absent, opened, Bounded(self.value, active=active))
+
+
+def _step(function: Callable[[Any], Any]) -> Callable[[Any], Bounded]:
+    """A piecewise-constant function: its error is the jump within reach; absent has no part in it."""
+
+    def apply(x: Any) -> Bounded:
+        a = _lift(x)
+        value = np.asarray(function(a.value), dtype=np.float64)
+        if a.error is None and not a.active:
+            return Bounded(value)
+        reach = 2 * UNIT * np.abs(a.value) + TINY if a.error is None else a.error + TINY
+        jump = np.maximum(np.abs(function(a.value - reach) - value), np.abs(function(a.value + reach) - value))
+        opened = jump > 0
+        return Bounded(value, jump, None, _either(a.open, opened if opened.any() else None), None, a.active)
+
+    return apply
+
+
+def _modulo(x: Any, y: Any) -> Bounded:
+    a, b = _lift(x), _lift(y)
+    quotient = _step(np.floor)(a / b)
+    result = a - b * quotient
+    return replace(result, value=np.mod(a.value, b.value))
+
+
+def _is_nan(x: Any) -> Bounded:
+    return Bounded(np.isnan(_lift(x).value).astype(np.float64))
+
+
+class Bound:
+    """The number system of `Bounded` arrays."""
+
+    namespace: dict[str, Any] = {
+        **{name: _function(name) for name in FUNCTIONS},
+        "power": _power,
+        "sqrt": _sqrt,
+        "reciprocal": lambda x: _reciprocal(_lift(x)),
+        "rational": lambda p, q: Bounded(np.asarray(p / q), np.asarray(UNIT * abs(p / q)) if q & (q - 1) else None),
+        "piecewise": _piecewise,
+        "less": _compare(np.less),
+        "less_equal": _compare(np.less_equal),
+        "greater": _compare(np.greater),
+        "greater_equal": _compare(np.greater_equal),
+        "equal": _compare(np.equal),
+        "unequal": _compare(np.not_equal),
+        "both": _both,
+        "either": _either_of,
+        "negate": _negate,
+        "Abs": _absolute,
+        "floor": _step(np.floor),
+        "ceiling": _step(np.ceil),
+        "trunc": _step(np.trunc),
+        "rint": _step(np.rint),
+        "Mod": _modulo,
+        "isnan": _is_nan,
+        "infinity": lambda: _lift(np.inf),
+        "undefined": lambda: _lift(np.nan),
+        "constant_Pi": lambda: Bounded(np.asarray(np.pi), np.asarray(UNIT * 4)),
+        "constant_Exp1": lambda: Bounded(np.asarray(np.e), np.asarray(UNIT * 4)),
+        "constant_EulerGamma": lambda: Bounded(np.asarray(np.euler_gamma), np.asarray(UNIT)),
+    }
+
+    def __init__(self) -> None:
+        self._plain = Double()
+
+    def lift(self, values: NDArray[np.generic], *, real: bool, active: bool) -> Bounded:
+        return Bounded(self._plain.lift(values, real=real, active=active), active=active)
+
+    def constant(self, value: Any) -> Any:
+        return value if isinstance(value, int) and abs(value) <= 1 << 53 else float(value)
+
+    def shape(self, value: Bounded) -> tuple[int, ...]:
+        return np.shape(value.value)
+
+    def map_arrays(self, function: Callable[[NDArray[Any]], NDArray[Any]], value: Any) -> Bounded:
+        value = _lift(value)
+        shape = value.value.shape
+
+        def move(part: NDArray[Any] | None) -> NDArray[Any] | None:
+            if part is None:
+                return None
+            return function(part if part.shape == shape else np.broadcast_to(part, shape))
+
+        return Bounded(
+            function(value.value), move(value.error), move(value.absent), move(value.open), move(value.other),
+            value.active,
+        )
+
+    def concatenate(self, values: Sequence[Bounded], axis: int) -> Bounded:
+        return _joined(values, lambda parts: np.concatenate(parts, axis))
+
+    def plus(self, left: Bounded, right: Bounded) -> Bounded:
+        return left + right
+
+    def times(self, left: Any, right: Any) -> Bounded:
+        return _lift(left) * _lift(right)
+
+    def sum(self, value: Bounded, axes: tuple[int, ...]) -> Bounded:
+        if not axes:
+            return value
+        count = int(np.prod([value.value.shape[axis] for axis in axes]))
+        total = np.sum(value.value, axis=axes)
+        error = _growth(count) * np.sum(np.abs(value.value), axis=axes) if count > 1 else np.zeros_like(total)
+        if value.error is not None:
+            error = error + (1 + _growth(count)) * np.sum(np.broadcast_to(value.error, value.value.shape), axis=axes)
+        absent = None if value.absent is None else np.all(np.broadcast_to(value.absent, value.value.shape), axis=axes)
+        opened = None if value.open is None else np.any(np.broadcast_to(value.open, value.value.shape), axis=axes)
+        return Bounded(np.asarray(total), np.asarray(error), absent, opened, None, value.active)
+
+    def contract(self, left: Bounded, right: Bounded, plan: Contraction) -> Bounded:
+        a = self.map_arrays(plan.left, left)
+        b = self.map_arrays(plan.right, right)
+        if _poisoned(a, b):
+            return self.map_arrays(plan.back, self._contract_by_terms(a, b))
+        value = np.matmul(a.value, b.value)
+        error = _product_error(a, b, plan.summed)
+        absent = opened = None
+        if a.absent is not None or b.absent is not None:
+            absent = _matmul_masks(_present(a), _present(b)) == 0
+        if a.open is not None or b.open is not None:
+            opened = (_matmul_masks(_opened(a), _present(b)) + _matmul_masks(_present(a), _opened(b))) > 0
+        result = _with_absent(value, error, absent, opened, a, b)
+        return self.map_arrays(plan.back, result)
+
+    def _contract_by_terms(self, a: Bounded, b: Bounded) -> Bounded:
+        """Matrix products term by term, for absent elements beside infinities and NaN."""
+        rows = []
+        for place in range(a.value.shape[1]):
+            row = self.map_arrays(lambda array, place=place: array[:, place, :, None], a)  # type: ignore[misc]
+            rows.append(self.map_arrays(lambda array: array[:, None, :], self.sum(row * b, (1,))))
+        if not rows:
+            return Bounded(np.zeros((a.value.shape[0], 0, b.value.shape[2])))
+        return self.concatenate(rows, 1)
+
+    def settle(self, value: Any, *, real: bool) -> Bounded:
+        value = _lift(value)
+        if real:
+            return value
+        plain = self._plain.settle(value.value, real=False)
+        other = value.other
+        if value.open is not None:
+            opened = np.broadcast_to(value.open, plain.shape)
+            jump = 1 if value.error is None else self._plain.settle(value.error, real=False)
+            other = np.where(opened, np.where((plain == 1) & (jump == 1), 0, plain + jump), plain)
+        return Bounded(plain, other=other)
+
+    def gather(self, sources: Sequence[Bounded], positions: Bounded, offset: int, *, real: bool) -> Bounded:
+        flat = (
+            _joined([self.map_arrays(lambda array: array.reshape(-1), source) for source in sources], np.concatenate)
+            if sources
+            else Bounded(np.zeros(0, dtype=np.float64 if real else np.int64))
+        )
+        result = _pick(flat, positions.value - offset, real)
+        if positions.other is None:
+            return result
+        return _united(result, _pick(flat, positions.other - offset, real), real)
+
+    def scatter(self, value: Bounded, positions: Bounded, offset: int, shape: tuple[int, ...]) -> Bounded:
+        result = self._scatter_plainly(value, positions.value, offset, shape)
+        if positions.other is None:
+            return result
+        return _united(result, self._scatter_plainly(value, positions.other, offset, shape), True)
+
+    def _scatter_plainly(
+        self, value: Bounded, positions: NDArray[Any], offset: int, shape: tuple[int, ...]
+    ) -> Bounded:
+        size = int(np.prod(shape))
+        where = (positions - offset).reshape(-1)
+        inside = (where >= 0) & (where < size)
+        if value.absent is not None:
+            inside &= ~value.absent.reshape(-1)
+        where = where[inside]
+
+        def total(part: NDArray[Any]) -> Floats:
+            flat = np.broadcast_to(part, value.value.shape).reshape(-1)[inside]
+            return np.bincount(where, weights=flat, minlength=size)[:size].reshape(shape)
+
+        count = np.bincount(where, minlength=size)[:size].reshape(shape)
+        most = int(count.max(initial=0))
+        error = _growth(most) * total(np.abs(value.value)) if most > 1 else np.zeros(shape)
+        if value.error is not None:
+            error = error + 2 * total(value.error)
+        opened = None if value.open is None else total(value.open) > 0
+        return Bounded(total(value.value), error, count == 0, opened, None, value.active)
+
+    def select(self, value: Bounded, rule: str) -> Bounded:
+        chosen = argument_selection(value.value, rule)
+        if value.error is None and not value.active:
+            return Bounded(chosen)
+        return Bounded(chosen, other=_other_selection(value, rule, chosen))
+
+    def invert(self, positions: Bounded, shape: tuple[int, ...]) -> Bounded:
+        other = None if positions.other is None else self._plain.invert(positions.other, shape)
+        return Bounded(self._plain.invert(positions.value, shape), other=other)
+
+
+def _growth(count: int) -> float:
+    """n u / (1 - n u): the relative error of n roundings, inf where n u reaches 1."""
+    product = count * UNIT
+    return product / (1 - product) if product < 1 else float("inf")
+
+
+def _joined(values: Sequence[Bounded], join: Callable[[Sequence[NDArray[Any]]], NDArray[Any]]) -> Bounded:
+    def part(name: str, default: Callable[[Bounded], Any]) -> NDArray[Any] | None:
+        parts = [getattr(value, name) for value in values]
+        if all(item is None for item in parts):
+            return None
+        full = [
+            np.broadcast_to(default(value) if item is None else item, value.value.shape)
+            for item, value in zip(parts, values, strict=True)
+        ]
+        return join(full)
+
+    return Bounded(
+        join([value.value for value in values]),
+        part("error", lambda value: 0.0),
+        part("absent", lambda value: False),
+        part("open", lambda value: False),
+        part("other", lambda value: value.value),
+        any(value.active for value in values),
+    )
+
+
+def _pick(flat: Bounded, where: NDArray[Any], real: bool) -> Bounded:
+    size = flat.value.size
+    inside = (where >= 0) & (where < size)
+    outside = not bool(inside.all())
+    place = np.where(inside, where, 0) if outside else where
+    if size == 0:
+        return Bounded(np.zeros(where.shape), None, np.ones(where.shape, dtype=bool)) if real else Bounded(
+            np.zeros(where.shape, dtype=np.int64)
+        )
+
+    def take(part: NDArray[Any] | None) -> NDArray[Any] | None:
+        if part is None:
+            return None
+        picked = np.broadcast_to(part, flat.value.shape)[place]
+        return np.where(inside, picked, np.zeros((), dtype=picked.dtype)) if outside else picked
+
+    absent = take(flat.absent)
+    if outside and real:
+        absent = ~inside if absent is None else absent | ~inside
+    value = take(flat.value)
+    assert value is not None
+    return Bounded(value, take(flat.error), absent, take(flat.open), take(flat.other), flat.active)
+
+
+def _united(first: Bounded, second: Bounded, real: bool) -> Bounded:
+    """The first result, where a choice of positions is open and could have given the second."""
+    if not real:
+        other = second.value if second.other is None else second.other
+        return Bounded(first.value, other=other)
+    own = np.zeros(()) if first.error is None else first.error
+    theirs = np.zeros(()) if second.error is None else second.error
+    apart = np.abs(first.value - second.value)
+    apart = np.where(np.isnan(apart) & ~(np.isnan(first.value) & np.isnan(second.value)), np.inf, apart)
+    differs = apart > own + theirs
+    error = np.maximum(own, apart + theirs)
+    absent = None
+    if first.absent is not None and second.absent is not None:
+        absent = first.absent & second.absent
+    opened = _either(_either(first.open, second.open), differs if differs.any() else None)
+    return Bounded(first.value, error, absent, opened, None, first.active)
+
+
+def _poisoned(a: Bounded, b: Bounded) -> bool:
+    """Whether an absent element of one side could meet an infinity or NaN of the other."""
+
+    def bad(side: Bounded) -> bool:
+        return not np.isfinite(np.sum(side.value)) and not bool(np.isfinite(side.value).all())
+
+    return (a.absent is not None and bad(b)) or (b.absent is not None and bad(a))
+
+
+def _present(side: Bounded) -> Floats:
+    if side.absent is None:
+        return np.ones(side.value.shape)
+    return (~np.broadcast_to(side.absent, side.value.shape)).astype(np.float64)
+
+
+def _opened(side: Bounded) -> Floats:
+    if side.open is None:
+        return np.zeros(side.value.shape)
+    return np.broadcast_to(side.open, side.value.shape).astype(np.float64)
+
+
+def _matmul_masks(left: Floats, right: Floats) -> Floats:
+    return np.matmul(left, right)
+
+
+SHARP_PRODUCT = 1 << 21  # multiplications up to which a product's bound is a product itself
+
+
+def _product_error(a: Bounded, b: Bounded, terms: int) -> Floats:
+    """A bound on the error of a matrix product, term by term where it is cheap, by norms (Cauchy-Schwarz) elsewhere."""
+    growth = _growth(terms)
+    if a.value.size * b.value.shape[-1] <= SHARP_PRODUCT:
+        left, right = np.abs(a.value), np.abs(b.value)
+        sharp = growth * np.matmul(left, right) + terms * TINY
+        if b.error is not None:
+            sharp = sharp + np.matmul(left, np.broadcast_to(b.error, right.shape))
+        if a.error is not None:
+            lifted = right if b.error is None else right + b.error
+            sharp = sharp + np.matmul(np.broadcast_to(a.error, left.shape), lifted)
+        return np.asarray(sharp)
+    rows, columns = _norms(a.value, 2), _norms(b.value, 1)
+    error = growth * rows * columns + terms * TINY
+    if b.error is not None:
+        wobble = _norms(np.broadcast_to(b.error, b.value.shape), 1)
+        error = error + rows * wobble
+        columns = columns + wobble
+    if a.error is not None:
+        error = error + _norms(np.broadcast_to(a.error, a.value.shape), 2) * columns
+    return np.asarray(error)
+
+
+def _norms(matrices: Floats, axis: int) -> Floats:
+    """The 2-norms along an axis, kept; scaled so that they neither overflow nor vanish."""
+    scale = float(np.max(np.abs(matrices), initial=0.0))
+    if scale == 0.0 or not np.isfinite(scale):
+        return np.full([1 if place == axis else size for place, size in enumerate(matrices.shape)], scale)
+    scaled = matrices if 1e-100 < scale < 1e100 else matrices / scale
+    unit = scale if scaled is matrices else 1.0
+    spec = "bij,bij->bi" if axis == 2 else "bij,bij->bj"
+    squares = np.expand_dims(np.einsum(spec, scaled, scaled), axis)
+    # squares below the smallest normal number are lost: at most sqrt(n) * 2^-500 of the largest element
+    lost = np.sqrt(matrices.shape[axis]) * 2.0**-500 * unit
+    result = (np.sqrt(squares) + lost) * (1 + _growth(matrices.shape[axis] + 4))
+    return np.asarray(result if scaled is matrices else result * scale)
+
+
+def _other_selection(value: Bounded, rule: str, chosen: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """The choice that open ties would have given the other way; None where every choice is strict."""
+    width = value.value.shape[-1]
+    if width < 2:
+        return None
+    error = np.zeros(()) if value.error is None else value.error
+    error = np.broadcast_to(error, value.value.shape)
+    if rule in _TIES:
+        sign = 1.0 if rule == "argmax" else -1.0
+        best = np.take_along_axis(value.value, chosen[..., None], -1)
+        slack = error + np.take_along_axis(error, chosen[..., None], -1)
+        near = sign * (best - value.value) <= slack
+        last = width - 1 - np.argmax(near[..., ::-1], axis=-1)
+        first = np.argmax(near, axis=-1)
+        other = np.where(last == chosen, first, last)
+        return other if (other != chosen).any() else None
+    if rule.startswith("argsort"):
+        return _other_order(value.value, error, chosen)
+    reversed_choice = argument_selection(np.round(value.value, 12), rule)
+    return reversed_choice if (reversed_choice != chosen).any() else None
+
+
+def _other_order(values: Floats, error: Floats, chosen: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """Neighbours in the order that are closer than their errors change places."""
+    ordered = np.take_along_axis(values, chosen, -1)
+    slack = np.take_along_axis(error, chosen, -1)
+    close = np.abs(np.diff(ordered, axis=-1)) <= slack[..., 1:] + slack[..., :-1]
+    if not close.any():
+        return None
+    other = chosen.copy()
+    for row in np.ndindex(*close.shape[:-1]):
+        start = 0
+        for stop in range(1, values.shape[-1] + 1):
+            if stop == values.shape[-1] or not close[(*row, stop - 1)]:
+                other[(*row, slice(start, stop))] = chosen[(*row, slice(start, stop))][::-1]
+                start = stop
+    return other

@@ -1,0 +1,388 @@
+"""From a torch callable to a program: trace to an ATen graph, then lower every operator by its meaning.
+
+All private interfaces of torch that symcheck needs are used in this file only.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, fx
+from torch._decomp import core_aten_decompositions, decomposition_table, get_decompositions
+from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
+from torch.fx.experimental import proxy_tensor
+
+from symcheck.building import Builder
+from symcheck.errors import IllFormed, NonDeterministic, SymcheckError, UnknownOperator, Untraceable
+from symcheck.program import Array, Program
+from symcheck.semantics import TABLE
+
+__all__ = ["Traced", "to_numpy", "trace", "trace_stops"]
+
+Call = Callable[[Mapping[str, Tensor]], tuple[Tensor, ...]]
+
+# operators beyond the core table that torch's own decompositions state in operators that have a meaning
+EXTRA_DECOMPOSITIONS = (torch.ops.aten.lerp, torch.ops.aten.addcmul, torch.ops.aten.addcdiv)
+
+_SYMCHECK = os.path.dirname(__file__)
+_TORCH = os.path.dirname(torch.__file__)
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A traced function.
+
+    Attributes:
+        program: its real outputs first, then one discrete output for every value that Python code looked at.
+        outputs: how many of the program's outputs are the function's.
+        positions: which of the function's tensors they are.
+        guards: the source lines where Python looked at a value, in the order of the outputs behind `outputs`.
+    """
+
+    program: Program
+    outputs: int
+    positions: tuple[int, ...]
+    guards: tuple[str, ...]
+
+
+def trace(call: Call, tensors: Mapping[str, Tensor]) -> Traced:
+    """Trace a function of named tensors at their dtypes and shapes.
+
+    Args:
+        call: as in `Binding`.
+        tensors: one per input; they are cloned, so that the same tensor passed twice stays apart.
+
+    Raises:
+        UnknownOperator: an output depends on an operator without a meaning.
+        NonDeterministic: an output depends on a random operator.
+        Untraceable: Python code needs the value of a real tensor, or torch cannot trace the function.
+        Exception: whatever the function itself raises on these inputs.
+    """
+    graph = _graph(call, tensors)
+    return _Lowering(graph, list(tensors)).run()
+
+
+def trace_stops(call: Call, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """The places where autograd is told to stop: `no_grad`, `detach`, `.data`; source lines where known.
+
+    A second trace, before autograd's own dispatch, finds them; the program's gradient flows through them on purpose.
+    """
+    names = list(tensors)
+
+    def flat(*values: Tensor) -> tuple[Tensor, ...]:
+        return call(dict(zip(names, values, strict=True)))
+
+    clones = [tensor.detach().clone() for tensor in tensors.values()]
+    try:
+        with _source_lines(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = proxy_tensor.make_fx(flat, pre_dispatch=True, _error_on_data_dependent_ops=False)(*clones)
+    except Exception:  # the report then has no such note; the main trace decides what can be said
+        return ()
+    stops = []
+    for node in module.graph.nodes:
+        if node.target is torch.ops.aten.detach.default:
+            stops.append(f"detach at {_source(node)}" if _source(node) else "detach")
+        elif node.target is torch._C._set_grad_enabled and node.args == (False,):
+            stops.append(f"no_grad at {_source(node)}" if _source(node) else "no_grad")
+    return tuple(dict.fromkeys(stops))
+
+
+def to_numpy(tensor: Tensor) -> NDArray[np.generic]:
+    """A tensor's values: float64 for real ones (exact for every narrower type), its own integer type otherwise."""
+    plain = tensor.detach()
+    if plain.is_floating_point():
+        plain = plain.to(torch.float64)
+    return np.array(plain.cpu().numpy())
+
+
+def _graph(call: Call, tensors: Mapping[str, Tensor]) -> fx.GraphModule:
+    names = list(tensors)
+
+    def flat(*values: Tensor) -> tuple[Tensor, ...]:
+        return call(dict(zip(names, values, strict=True)))
+
+    clones = [tensor.detach().clone() for tensor in tensors.values()]
+    for clone, tensor in zip(clones, tensors.values(), strict=True):
+        clone.requires_grad_(tensor.requires_grad and (clone.is_floating_point() or clone.is_complex()))
+    functional = dispatch_functionalize(flat, mode=FunctionalTensorMode(pre_dispatch=False))
+    options: dict[str, Any] = {
+        "decomposition_table": _decompositions(),
+        "record_stack_traces": True,
+        "_error_on_data_dependent_ops": False,
+    }
+    with _source_lines(), warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("ignore")
+        try:
+            return proxy_tensor.make_fx(functional, **options)(*clones)
+        except SymcheckError:
+            raise
+        except Exception as error:
+            return _graph_unfunctionalised(flat, clones, options, error)
+
+
+def _graph_unfunctionalised(
+    flat: Callable[..., Any], clones: list[Tensor], options: dict[str, Any], first: Exception
+) -> fx.GraphModule:
+    """Where functionalisation fails: run the function itself, then trace without, if nothing is written in place."""
+    flat(*(clone.detach().clone().requires_grad_(clone.requires_grad) for clone in clones))  # its own error, if any
+    try:
+        module = proxy_tensor.make_fx(flat, **options)(*(clone.detach().clone() for clone in clones))
+    except Exception as error:
+        raise Untraceable(_one_line(first)) from error
+    for node in module.graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+            raise Untraceable(_one_line(first)) from first
+    return module
+
+
+def _one_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"torch could not trace it: {type(error).__name__}: {text[0][:200] if text else ''}"
+
+
+@lru_cache(maxsize=1)
+def _decompositions() -> dict[Any, Any]:
+    extra = {key: decomposition_table[key] for key in get_decompositions(EXTRA_DECOMPOSITIONS)}
+    table = {**core_aten_decompositions(), **extra}
+    return {key: value for key, value in table.items() if not _has_meaning(key) and not _is_random(key)}
+
+
+def _has_meaning(target: Any) -> bool:
+    return isinstance(target, torch._ops.OpOverload) and _meaning_name(target) is not None
+
+
+def _meaning_name(target: torch._ops.OpOverload) -> str | None:
+    full = str(target)
+    packet = full.rpartition(".")[0]
+    return full if full in TABLE else packet if packet in TABLE else None
+
+
+def _is_random(target: Any) -> bool:
+    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+
+
+@contextmanager
+def _source_lines() -> Iterator[None]:
+    """Let torch record the user's frames on each node, whatever the function is called."""
+    kept = fx.proxy.TracerBase._filter_traceback_frames
+
+    def user_frames(self: Any, summary: traceback.StackSummary) -> traceback.StackSummary:
+        frames = [f for f in summary if not f.filename.startswith((_TORCH, _SYMCHECK, "<frozen"))]
+        return traceback.StackSummary.from_list(frames[-1:])
+
+    fx.proxy.TracerBase._filter_traceback_frames = user_frames  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        fx.proxy.TracerBase._filter_traceback_frames = kept  # type: ignore[method-assign]
+
+
+def _source(node: fx.Node) -> str:
+    """`file.py:12: code` of the user's line that a node came from, or ""."""
+    lines = [line.strip() for line in (node.stack_trace or "").strip().splitlines()]
+    if not lines or '"' not in lines[0]:
+        return ""
+    path = lines[0].split('"')[1]
+    number = lines[0].partition("line ")[2].partition(",")[0]
+    code = f": {lines[1]}" if len(lines) > 1 else ""
+    return f"{os.path.basename(path)}:{number}{code}"
+
+
+@dataclass(slots=True)
+class _Missing:
+    """The result of an operator that has no meaning: an error only if an output needs it."""
+
+    error: SymcheckError
+
+
+@dataclass(slots=True)
+class _Folded:
+    """A tensor that depends on no input: integers and creation results, computed by torch itself."""
+
+    tensor: Any
+    array: Array | None = field(default=None)
+
+
+class _Lowering:
+    """One walk over a graph, appending each operator's meaning."""
+
+    def __init__(self, module: fx.GraphModule, names: list[str]) -> None:
+        self.module, self.names = module, names
+        self.builder = Builder()
+        self.values: dict[fx.Node, Any] = {}
+        self.guards: list[tuple[Any, str]] = []
+
+    def run(self) -> Traced:
+        names = iter(self.names)
+        for node in self.module.graph.nodes:
+            if node.op == "placeholder":
+                self.values[node] = self._placeholder(node, next(names))
+            elif node.op == "get_attr":
+                self.values[node] = _Folded(_attribute(self.module, str(node.target)))
+            elif node.op == "call_function":
+                self.values[node] = self._call(node)
+            else:
+                assert node.op == "output", node.op
+                return self._finish(node)
+        raise IllFormed("a graph without an output")
+
+    def _placeholder(self, node: fx.Node, name: str) -> Any:
+        shape, dtype = _meta(node)[0]
+        if dtype.startswith("complex"):
+            self.builder.input(name, shape, "float64")  # keeps the inputs aligned; nothing may read it
+            return _Missing(UnknownOperator("complex input", detail=f"{name} is complex"))
+        return self.builder.input(name, shape, dtype)
+
+    def _finish(self, node: fx.Node) -> Traced:
+        results = [self.values.get(out) if isinstance(out, fx.Node) else None for out in node.args[0]]  # type: ignore
+        real = [(place, self._array(value)) for place, value in enumerate(results) if value is not None]
+        chosen = [(place, array) for place, array in real if array.is_real]
+        guards = [(self._array(value), source) for value, source in self.guards]
+        arrays = [array for _, array in chosen]
+        program = self.builder.program([*arrays, *(array for array, _ in guards)])
+        return Traced(
+            program, len(arrays), tuple(place for place, _ in chosen), tuple(source for _, source in guards)
+        )
+
+    def _array(self, value: Any) -> Array:
+        """The program array of a value; folded ones become constants when first needed."""
+        if isinstance(value, _Missing):
+            raise value.error
+        if isinstance(value, _Folded):
+            if value.array is None:
+                tensor = value.tensor
+                dtype = str(tensor.dtype).removeprefix("torch.")
+                if dtype.startswith("complex"):
+                    raise UnknownOperator("complex constant", detail="complex numbers have no meaning yet")
+                value.array = self.builder.constant(to_numpy(tensor), dtype)
+            return value.array
+        assert isinstance(value, Array), value
+        return value
+
+    def _call(self, node: fx.Node) -> Any:
+        if node.target is operator.getitem:
+            source, place = node.args
+            held = self.values[source]  # type: ignore[index]
+            if isinstance(held, _Missing):
+                return held
+            if isinstance(held, _Folded):
+                return _Folded(held.tensor[place])
+            return held[place] if held[place] is not None else _Missing(
+                UnknownOperator(f"{source}[{place}]", _source(node), "this result has no meaning")
+            )
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return _Missing(UnknownOperator(str(node.target), _source(node)))
+        if _is_random(node.target) and not _random_is_harmless(node):
+            return _Missing(NonDeterministic(str(node.target), _source(node)))
+        if torch.Tag.data_dependent_output in node.target.tags and not _meta(node):
+            return self._guard(node)
+        parents = [self.values[parent] for parent in node.all_input_nodes]
+        for parent in parents:
+            if isinstance(parent, _Missing):
+                return parent
+        if all(isinstance(parent, _Folded) for parent in parents) and self._may_fold(node, parents):
+            return self._fold(node)
+        return self._lower(node)
+
+    def _guard(self, node: fx.Node) -> Any:
+        """Python looked at a value: harmless for a truth value or integer that is decided strictly."""
+        parents = [self.values[parent] for parent in node.all_input_nodes]
+        if all(isinstance(parent, _Folded) for parent in parents):
+            return None
+        for parent in parents:
+            if isinstance(parent, _Missing):
+                return parent
+            if isinstance(parent, _Folded) or not parent.is_real:
+                self.guards.append((parent, _source(node)))
+                continue
+            where = f" at {_source(node)}" if _source(node) else ""
+            raise Untraceable(f"Python code reads the value of a real tensor{where} ({node.target}), which freezes it")
+        return None
+
+    def _may_fold(self, node: fx.Node, parents: list[Any]) -> bool:
+        if not parents:
+            return True
+        return all(not dtype.startswith(("float", "bfloat", "complex")) for _, dtype in _meta(node)) or str(
+            node.target
+        ).endswith(("_like.default", "lift_fresh_copy.default", "lift_fresh.default"))
+
+    def _fold(self, node: fx.Node) -> Any:
+        args, kwargs = fx.node.map_arg(
+            (node.args, dict(node.kwargs)), lambda n: self.values[n].tensor
+        )
+        with torch.no_grad():
+            result = node.target(*args, **kwargs)  # type: ignore[operator]
+        return _Folded(result.clone() if isinstance(result, Tensor) else result)
+
+    def _lower(self, node: fx.Node) -> Any:
+        assert isinstance(node.target, torch._ops.OpOverload)
+        name = _meaning_name(node.target)
+        if name is None:
+            return _Missing(UnknownOperator(str(node.target), _source(node)))
+        args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), lambda n: self._array(self.values[n]))
+        args, kwargs = _plain(args), _plain(kwargs)
+        b = self.builder
+        b.source, b.operator, b.results = _source(node), str(node.target), _meta(node)
+        if any(dtype.startswith("complex") for _, dtype in b.results):
+            return _Missing(UnknownOperator(str(node.target), b.source, "complex numbers have no meaning yet"))
+        try:
+            result = TABLE[name].lower(b, *args, **kwargs)
+        except UnknownOperator as error:
+            return _Missing(UnknownOperator(str(node.target), b.source, error.detail or error.operator))
+        return self._checked(node, result)
+
+    def _checked(self, node: fx.Node, result: Any) -> Any:
+        """The meaning's results, which must have the shapes that torch's had."""
+        several = isinstance(result, tuple | list)
+        arrays = list(result) if several else [result]
+        for place, (array, (shape, dtype)) in enumerate(zip(arrays, self.builder.results, strict=False)):
+            if array is None:
+                continue
+            if array.shape != shape or array.is_real != dtype.startswith(("float", "bfloat")):
+                raise IllFormed(f"the meaning of {node.target} gives {array} where torch has {dtype}{list(shape)}")
+            arrays[place] = self.builder.cast(array, dtype)
+        return tuple(arrays) if several else arrays[0]
+
+
+def _random_is_harmless(node: fx.Node) -> bool:
+    return str(node.target) == "aten._scaled_dot_product_flash_attention_for_cpu.default"
+
+
+def _attribute(module: fx.GraphModule, path: str) -> Any:
+    value: Any = module
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value.detach() if isinstance(value, Tensor) else value
+
+
+def _meta(node: fx.Node) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """The shape and dtype of every tensor that a node results in."""
+    value = node.meta.get("val")
+    values = list(value) if isinstance(value, tuple | list) else [value]
+    return tuple(
+        (tuple(map(int, item.shape)), str(item.dtype).removeprefix("torch."))
+        if isinstance(item, Tensor)
+        else ((), "int64")
+        for item in values
+        if item is not None
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return type(value)(map(_plain, value)) if not hasattr(value, "_fields") else tuple(map(_plain, value))
+    if isinstance(value, dict | fx.immutable_collections.immutable_dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
