@@ -72,28 +72,42 @@ def _check(options: argparse.Namespace) -> int:
 
     path, separator, name = options.target.partition("::")
     cases = load_cases(path, name if separator else None)
-    outcomes = [(case.name, _outcome(case, options)) for case in cases]
+    outcomes = [(case.name, _outcome(case, options, titled=len(cases) > 1)) for case in cases]
     if options.json:
-        listed = [{"case": name, "ok": report.ok, **report.to_dict()} for name, report in outcomes if report]
+        listed = [{"name": name, **_data(outcome)} for name, outcome in outcomes]
         print(json.dumps({"symcheck": __version__, "cases": listed}, indent=2))
-    return max(MISUSED if report is None else RIGHT if report.ok else WRONG for _, report in outcomes)
+    return max(_exit_code(outcome) for _, outcome in outcomes)
 
 
-def _outcome(case: Case, options: argparse.Namespace) -> Report | None:
-    """Check one case and print its report, or print why it could not be checked and give None."""
+def _outcome(case: Case, options: argparse.Namespace, *, titled: bool) -> Report | str:
+    """Check one case and print its report, or print why it could not be checked and give that."""
     try:
         report = case.check()
     except Exception as error:
         # The user's function or inputs() raised, most likely; one case's error does not stop the others.
         if options.traceback:
             traceback.print_exception(error)
-        kind = "" if isinstance(error, SymcheckError) else f"{type(error).__name__}: "
+        why = str(error) if isinstance(error, SymcheckError) else f"{type(error).__name__}: {error}"
         hint = "" if options.traceback else "\n(--traceback shows where this was raised)"
-        _complain(f"{case.name} could not be checked: {kind}{error}{hint}")
-        return None
+        _complain(f"{case.name} could not be checked: {why}{hint}")
+        return why
     if not options.json:
+        if titled:
+            print(f"== {case.name}")
         _print_report(report, color=not options.no_color)
     return report
+
+
+def _exit_code(outcome: Report | str) -> int:
+    if isinstance(outcome, str):
+        return MISUSED
+    return RIGHT if outcome.ok else WRONG
+
+
+def _data(outcome: Report | str) -> dict[str, object]:
+    if isinstance(outcome, str):
+        return {"ok": False, "error": outcome}
+    return {"ok": outcome.ok, **outcome.to_dict()}
 
 
 def _print_report(report: Report, *, color: bool) -> None:
