@@ -14,17 +14,20 @@ import symcheck
 
 PACKAGE = Path(__file__).parent.parent / "symcheck"
 
-# The first row that matches a room is its floor: rooms are files without .py, `*` within one folder.
+# The first row that matches a room is its floor: rooms are files without .py, `*` within one folder. Half floors are
+# mezzanines: rooms that stand between two floors of the design.
 FLOORS = [
     ("errors", 1),
+    ("functions", 1.5),
     ("findings", 2),
-    ("functions", 2),
     ("program", 2),
+    ("building", 2.5),
     ("arithmetic/__init__", 3),  # empty, as every import of a number system runs it
     ("arithmetic/factoring", 3),
+    ("arithmetic/layout", 3),
     ("binding", 3),
-    ("building", 3),
     ("semantics/table", 3),
+    ("arithmetic/double", 3.5),  # the other number systems fall back on it
     ("arithmetic/*", 4),
     ("derivation", 4),
     ("differences", 4),
@@ -65,7 +68,7 @@ def rooms(package: Path) -> list[str]:
     return sorted(path.relative_to(package).with_suffix("").as_posix() for path in package.rglob("*.py"))
 
 
-def floor_of(room: str) -> int | None:
+def floor_of(room: str) -> float | None:
     for pattern, floor in FLOORS:
         if matches(room, pattern):
             return floor
