@@ -1,0 +1,63 @@
+"""Convolutions: windows gathered by position, then one contraction; transposed, one contraction, then a scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from symcheck.building import Builder
+from symcheck.program import Array
+from symcheck.semantics.table import meaning
+from symcheck.semantics.windows import in_every_plane, per_axis, window_positions
+
+
+@meaning("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
+def convolution(
+    b: Builder,
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    *_: object,
+) -> Array:
+    """out[n, d, o] = bias[d] + sum over c, k of weight[d, c, k] x[n, c, o*stride - padding + k*dilation]"""
+    count = len(weight.shape) - 2
+    batched = x if len(x.shape) == count + 2 else b.reshape(x, (1, *x.shape))
+    geometry = tuple(per_axis(value, count) for value in (stride, padding, dilation))
+    apply = _transposed if transposed else _direct
+    out = apply(b, batched, weight, b.result_shape[-count:], geometry, groups)
+    out = b.reshape(out, (batched.shape[0], out.shape[1] * out.shape[2], *b.result_shape[-count:]))
+    if bias is not None:
+        out = b.pointwise("a0 + a1", out, b.reshape(bias, (bias.size, *(1,) * count)))
+    return b.reshape(out, b.result_shape)
+
+
+Geometry = tuple[tuple[int, ...], ...]
+
+
+def _direct(b: Builder, x: Array, weight: Array, out: Sequence[int], geometry: Geometry, groups: int) -> Array:
+    """out[n, g, d, o] = sum over c, k of window[n, g, c, k, o] weight[g, d, c, k]"""
+    n, channels, *size = x.shape
+    kernel = weight.shape[2:]
+    window = window_positions(size, kernel, out, *geometry)
+    planes = (n, groups, channels // groups)
+    taps = b.gather((x,), in_every_plane(window, planes, prod(size)))
+    grouped = b.reshape(weight, (groups, weight.shape[0] // groups, weight.shape[1], prod(kernel)))
+    return b.equation("ngcko,gdck->ngdo", "a0*a1", taps, grouped)
+
+
+def _transposed(b: Builder, x: Array, weight: Array, out: Sequence[int], geometry: Geometry, groups: int) -> Array:
+    """out[n, g, d, i*stride - padding + k*dilation] += sum over c of x[n, g, c, i] weight[g, c, d, k]"""
+    n, channels, *size = x.shape
+    kernel, features = weight.shape[2:], weight.shape[1]
+    grouped = b.reshape(x, (n, groups, channels // groups, prod(size)))
+    taps = b.reshape(weight, (groups, channels // groups, features, prod(kernel)))
+    spread = b.equation("ngci,gcdk->ngdki", "a0*a1", grouped, taps)
+    window = window_positions(out, kernel, size, *geometry)
+    planes = (n, groups, features)
+    return b.scatter(spread, in_every_plane(window, planes, prod(out)), (*planes, prod(out)))
