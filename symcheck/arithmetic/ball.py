@@ -233,7 +233,8 @@ class Ball:
         return np.concatenate(values, axis)
 
     def sum(self, value: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any]:
-        return np.asarray(np.sum(value, axis=axes, initial=arb(0)), dtype=object)
+        zero = arb(0) if value.dtype == object else 0
+        return np.asarray(np.sum(value, axis=axes, initial=zero), dtype=object if value.dtype == object else np.int64)
 
     def plus(self, left: Any, right: Any) -> Any:
         return left + right
@@ -286,6 +287,11 @@ class Ball:
 
     def invert(self, positions: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         return inverse_positions(positions, shape)
+
+    def in_every_world(
+        self, function: Callable[[Sequence[Any]], Any], values: Sequence[Any], *, real: bool
+    ) -> Any:
+        return function(values)
 
 
 def _balls(matrix: NDArray[Any]) -> list[Any]:
