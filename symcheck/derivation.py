@@ -23,13 +23,14 @@ from symcheck.program import Array, Equation, Gather, Program, Read, Reshape, Sc
 __all__ = ["active_arrays", "derive"]
 
 
-def derive(program: Program, wrt: Sequence[str], *, prefix: str = "d") -> Program:
+def derive(program: Program, wrt: Sequence[str], *, prefix: str = "d", keep: bool = False) -> Program:
     """The program of the vector-Jacobian product: the gradient of sum(cotangent * output) by the named inputs.
 
     Args:
         program: the primal; every real output gets a cotangent.
         wrt: names of real inputs of the primal.
         prefix: names the derived arrays; deriving a derived program needs another one.
+        keep: put the primal's own outputs behind the gradients.
 
     Returns:
         A program whose inputs are the primal's and one cotangent for each real output, named `prefix` followed by
@@ -56,7 +57,7 @@ def derive(program: Program, wrt: Sequence[str], *, prefix: str = "d") -> Progra
         builder.add(adjoints[array]) if adjoints.get(array) else builder.absent(array.shape, array.dtype)
         for array in (by_name[name] for name in wrt)
     ]
-    return builder.program(gradients, program.notes)
+    return builder.program([*gradients, *(program.outputs if keep else ())], program.notes)
 
 
 def active_arrays(program: Program, wrt: Sequence[str]) -> frozenset[Array]:

@@ -1,0 +1,294 @@
+"""Running the candidates: autograd, hand formulas and the plain function, each in a chosen precision.
+
+The precision ladder re-runs a candidate with every real tensor in another dtype: rounding shrinks with the unit
+roundoff, an error of the formula stays.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from symcheck.binding import Binding
+from symcheck.errors import Misuse
+
+__all__ = [
+    "Formula",
+    "Gradient",
+    "run_autograd",
+    "run_formula",
+    "run_function",
+    "unit_roundoff",
+]
+
+Tensors = Mapping[str, Tensor]
+NARROW = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gradient:
+    """What a candidate returned for one input.
+
+    Attributes:
+        values: float64 array of the input's shape; None if it returned nothing usable, and `problem` says why.
+        dtype: what it came in, such as ``"float32"``.
+        problem: why there are no values; ``""`` otherwise.
+        shape: the shape it came in.
+        missing: autograd returned None: it sees no path from the output to this input.
+    """
+
+    values: NDArray[np.float64] | None
+    dtype: str = ""
+    problem: str = ""
+    shape: tuple[int, ...] = ()
+    missing: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Formula:
+    """A hand-derived gradient by one input.
+
+    Attributes:
+        input: the input's name.
+        call: given the inputs by name and the cotangents, returns what the formula returns.
+        takes_cotangent: whether it has a parameter named ``cotangent``; if not, it is compared at ones.
+    """
+
+    input: str
+    call: Callable[[Tensors, Sequence[Tensor]], Any]
+    takes_cotangent: bool
+
+    @classmethod
+    def of(cls, name: str, formula: Any, binding: Binding) -> Formula:
+        """Bind a formula's parameters to the function's inputs.
+
+        Raises:
+            Misuse: it is not callable, or it has a parameter that is neither an input nor ``cotangent``.
+        """
+        if not callable(formula):
+            raise Misuse(
+                f"the formula for {name!r} is a {type(formula).__name__}; give a callable with the function's inputs"
+            )
+        try:
+            parameters = list(inspect.signature(formula).parameters.values())
+        except (TypeError, ValueError):
+            parameters = []
+        takes_cotangent = any(p.name == "cotangent" for p in parameters)
+        arrange = _arrangement(name, [p for p in parameters if p.name != "cotangent"], binding)
+
+        def call(tensors: Tensors, cotangents: Sequence[Tensor]) -> Any:
+            args, kwargs = arrange(tensors)
+            if takes_cotangent:
+                kwargs["cotangent"] = cotangents[0] if len(cotangents) == 1 else tuple(cotangents)
+            return formula(*args, **kwargs)
+
+        return cls(name, call, takes_cotangent)
+
+
+def _arrangement(
+    name: str, parameters: Sequence[inspect.Parameter], binding: Binding
+) -> Callable[[Tensors], tuple[tuple[Tensor, ...], dict[str, Any]]]:
+    """How to pass the inputs: by name where the formula's parameters are inputs, else in the function's order."""
+    kinds = inspect.Parameter
+    named = [p for p in parameters if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)]
+    wanted = [p.name for p in named if p.name in binding.inputs]
+    unknown = [p.name for p in named if p.name not in binding.inputs and p.default is kinds.empty]
+    everything = any(p.kind is kinds.VAR_KEYWORD for p in parameters)
+    order = list(binding.inputs)[: binding.arguments]
+    if named and not unknown and (wanted or everything):
+        names = list(binding.inputs) if everything else wanted
+        return lambda tensors: ((), {key: tensors[key] for key in names})
+    if everything and not unknown:
+        return lambda tensors: ((), dict(tensors))
+    positional = [p for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+    variadic = not parameters or any(p.kind is kinds.VAR_POSITIONAL for p in parameters)
+    if variadic or len([p for p in positional if p.default is kinds.empty]) == len(order):
+        return lambda tensors: (tuple(tensors[key] for key in order), {})
+    raise Misuse(
+        f"the formula for {name!r} takes {', '.join(p.name for p in parameters) or 'nothing'}; "
+        f"its parameters must be inputs ({', '.join(binding.inputs)}) or cotangent"
+    )
+
+
+class _Precision(TorchFunctionMode):
+    """Every real tensor, created or read, in one dtype; casts to another real dtype are redirected to it."""
+
+    def __init__(self, target: torch.dtype) -> None:
+        super().__init__()
+        self.target = target
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        if name in ("__get__", "__set__", "requires_grad_", "backward", "register_hook"):
+            return func(*args, **kwargs)
+        if name in ("float", "double", "half", "bfloat16") and args and isinstance(args[0], Tensor):
+            return args[0].to(self.target)
+        written = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+        first = args[:1] if written else tuple(map(self._cast, args[:1]))
+        rest = tuple(map(self._cast, args[1:]))
+        return func(*first, *rest, **{key: self._cast(value) for key, value in kwargs.items()})
+
+    def _cast(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            real = value.is_floating_point() and value.dtype != self.target
+            return value.to(self.target) if real else value
+        if isinstance(value, torch.dtype):
+            return self.target if value.is_floating_point else value
+        if type(value) in (tuple, list):
+            return type(value)(map(self._cast, value))
+        return value
+
+
+class _DefaultDtype:
+    """The dtype that torch creates real tensors in, for the length of a block."""
+
+    def __init__(self, target: torch.dtype) -> None:
+        self.target, self.before = target, torch.get_default_dtype()
+
+    def __enter__(self) -> None:
+        torch.set_default_dtype(self.target)
+
+    def __exit__(self, *_: object) -> None:
+        torch.set_default_dtype(self.before)
+
+
+def _prepared(tensors: Tensors, target: torch.dtype | None) -> dict[str, Tensor]:
+    copies = {}
+    for name, tensor in tensors.items():
+        plain = tensor.detach()
+        copies[name] = plain.to(target, copy=True) if target and plain.is_floating_point() else plain.clone()
+    return copies
+
+
+def _modes(target: torch.dtype | None) -> tuple[Any, Any]:
+    return (nullcontext(), nullcontext()) if target is None else (_DefaultDtype(target), _Precision(target))
+
+
+def run_function(
+    binding: Binding, tensors: Tensors, positions: Sequence[int], target: torch.dtype | None
+) -> list[NDArray[np.float64]]:
+    """The function's chosen outputs as float64 arrays, every real tensor in the dtype `target` if it is given."""
+    copies = _prepared(tensors, target)
+    default, precision = _modes(target)
+    with torch.no_grad(), default, precision:
+        outputs = binding.call(copies)
+    return [_float64(outputs[place]) for place in positions]
+
+
+def run_autograd(
+    binding: Binding,
+    tensors: Tensors,
+    wrt: Sequence[str],
+    cotangents: Sequence[NDArray[np.float64]],
+    positions: Sequence[int],
+    target: torch.dtype | None = None,
+) -> tuple[dict[str, Gradient], list[NDArray[np.float64]]]:
+    """Autograd's gradients of sum(cotangent * output), and the outputs themselves, as float64 arrays.
+
+    Args:
+        binding: the function.
+        tensors: its inputs; copied, never written to.
+        wrt: names to differentiate by.
+        cotangents: one per chosen output.
+        positions: which of the function's tensors are the outputs.
+        target: run with every real tensor in this dtype; None for the tensors' own.
+
+    Raises:
+        Exception: whatever the function or its backward raises.
+    """
+    leaves = _prepared(tensors, target)
+    for name in wrt:
+        leaves[name].requires_grad_()
+    default, precision = _modes(target)
+    with torch.enable_grad(), default, precision:
+        everything = binding.call(dict(leaves))
+        outputs = [everything[place] for place in positions]
+        pairs = [
+            (output, torch.from_numpy(np.asarray(cotangent)).to(output.dtype).reshape(output.shape))
+            for output, cotangent in zip(outputs, cotangents, strict=True)
+            if output.requires_grad
+        ]
+        grads: Sequence[Tensor | None] = [None] * len(wrt)
+        if pairs:
+            grads = torch.autograd.grad(
+                [output for output, _ in pairs],
+                [leaves[name] for name in wrt],
+                [cotangent for _, cotangent in pairs],
+                allow_unused=True,
+            )
+    return (
+        {name: _gradient_of(grad, leaves[name]) for name, grad in zip(wrt, grads, strict=True)},
+        [_float64(output) for output in outputs],
+    )
+
+
+def _gradient_of(grad: Tensor | None, leaf: Tensor) -> Gradient:
+    dtype = str(leaf.dtype).removeprefix("torch.")
+    if grad is None:
+        return Gradient(np.zeros(tuple(leaf.shape)), dtype, shape=tuple(leaf.shape), missing=True)
+    return Gradient(_float64(grad), dtype, shape=tuple(leaf.shape))
+
+
+def run_formula(
+    formula: Formula,
+    tensors: Tensors,
+    cotangents: Sequence[NDArray[np.float64]],
+    target: torch.dtype | None = None,
+) -> Gradient:
+    """What a hand formula gives; `target` as in `run_autograd`.
+
+    A result whose shape differs from the input's only by axes of size 1 is accepted; any other is a problem.
+
+    Raises:
+        Exception: whatever the formula raises.
+    """
+    copies = _prepared(tensors, target)
+    like = copies[formula.input]
+    default, precision = _modes(target)
+    with torch.no_grad(), default, precision:
+        weights = [torch.from_numpy(np.array(cotangent)).to(like.dtype) for cotangent in cotangents]
+        result = formula.call(copies, weights)
+    if result is None:
+        return Gradient(None, problem=f"the formula for {formula.input} returned None; it must return the gradient")
+    try:
+        tensor = result.detach() if isinstance(result, Tensor) else torch.as_tensor(result, dtype=like.dtype)
+    except (TypeError, ValueError, RuntimeError):
+        kind = type(result).__name__
+        return Gradient(None, problem=f"the formula for {formula.input} returned a {kind}; it must return a tensor")
+    shape, wanted = tuple(tensor.shape), tuple(like.shape)
+    if tensor.is_complex():
+        return Gradient(None, problem=f"the formula for {formula.input} is complex; symcheck knows real gradients")
+    if [size for size in shape if size != 1] != [size for size in wanted if size != 1]:
+        return Gradient(None, problem=_shape_problem(formula.input, shape, wanted), shape=shape)
+    dtype = str((tensor if tensor.is_floating_point() else like).dtype).removeprefix("torch.")
+    return Gradient(_float64(tensor).reshape(wanted), dtype, shape=shape)
+
+
+def _shape_problem(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    text = f"it has the shape {shape}; the gradient by {name} has the shape {wanted}"
+    padded = (1,) * (len(shape) - len(wanted)) + wanted
+    if len(shape) >= len(wanted) and all(w in (1, s) for s, w in zip(shape, padded, strict=True)):
+        return f"{text}: a sum over the broadcast axes is missing"
+    return text
+
+
+def _float64(tensor: Tensor) -> NDArray[np.float64]:
+    plain = tensor.detach()
+    if plain.layout is not torch.strided:
+        plain = plain.to_dense()
+    return np.array(plain.to(torch.float64).cpu().resolve_neg().numpy(), dtype=np.float64)
+
+
+def unit_roundoff(dtype: str) -> float:
+    """Half the spacing of the numbers at 1 in a dtype, such as 2^-24 for float32."""
+    return float(torch.finfo(getattr(torch, dtype)).eps) / 2

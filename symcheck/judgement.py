@@ -1,0 +1,357 @@
+"""From evidence to a verdict: is what a candidate computed off by rounding, or by its formula?
+
+`exact` is the derived gradient in float64 with a running bound; `intended` is the candidate re-run in float64. By the
+precision ladder, rounding shrinks with the unit roundoff from one dtype to the next while a formula error stays, so
+
+    |intended - exact| > bound of exact + LADDER * (u64 / u_low) * (largest error of the low run + u_low * scale)
+
+is too much for rounding. A conviction must repeat at generic inputs nearby, where no luck of the digits is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from symcheck.differences import Differences
+from symcheck.findings import Finding, Verdict, Worst
+from symcheck.reference import Exact
+
+__all__ = ["Evidence", "Rung", "judge", "judge_differences", "undecided"]
+
+Floats: TypeAlias = NDArray[np.float64]
+
+LADDER = 64.0  # by how much the low run may have been lucky
+UNIT64 = 2.0**-53
+USEFUL = 1e-3  # a reference known less well than this, relative to its largest element, decides nothing
+RTOL, ATOL = 1e-5, 1e-8  # torch.allclose at its defaults
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rung:
+    """One step of the ladder: the candidate in a low and in a high precision, beside the reference.
+
+    Attributes:
+        low: the candidate as computed in the lower precision; None if it could not run.
+        low_exact: the reference at the input that the low run had.
+        low_roundoff: its unit roundoff.
+        high: the candidate in float64; None if it could not run.
+        exact: the reference at the input that the float64 run had.
+    """
+
+    low: Floats | None
+    low_exact: Exact
+    low_roundoff: float
+    high: Floats | None
+    exact: Exact
+
+    def allowance(self) -> float | None:
+        """What rounding may contribute to |high - exact|; None where the low run says nothing."""
+        if self.low is None:
+            return None
+        known = np.isfinite(self.low) & np.isfinite(self.low_exact.values) & np.isfinite(self.low_exact.errors)
+        if not known.any():
+            return None
+        scale = float(np.abs(self.low_exact.values[known]).max())
+        error = float((np.abs(self.low - self.low_exact.values) + self.low_exact.errors)[known].max())
+        return LADDER * UNIT64 / self.low_roundoff * (error + self.low_roundoff * scale)
+
+    def excess(self) -> NDArray[np.bool_]:
+        """Where the float64 run differs from the reference by more than rounding explains."""
+        allowance = self.allowance()
+        if self.high is None or allowance is None:
+            return np.zeros(self.exact.values.shape, dtype=bool)
+        decidable = np.isfinite(self.high) & np.isfinite(self.exact.values) & ~self.exact.open
+        return decidable & (np.abs(self.high - self.exact.values) > self.exact.errors + allowance)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """Everything that one verdict rests on.
+
+    Attributes:
+        candidate: ``"autograd"`` or ``"formula"``.
+        input: the input's name.
+        computed: the candidate's values as it ran.
+        dtype: what it ran in.
+        roundoff: the unit roundoff of that dtype.
+        exact: the reference.
+        intended: the candidate in float64; None if it could not be run so.
+        rung: the ladder at this input, run only when needed.
+        nearby: the ladder at generic inputs nearby, run only when needed.
+        remarks: what else is known, such as where autograd was stopped; asked for only at a conviction.
+        blocked: why no conviction may be made, such as constants that depend on the dtype; ``""`` if it may.
+    """
+
+    candidate: str
+    input: str
+    computed: Floats
+    dtype: str
+    roundoff: float
+    exact: Exact
+    intended: Floats | None
+    rung: Callable[[], Rung]
+    nearby: Callable[[], Sequence[Rung]]
+    remarks: Callable[[], str]
+    blocked: str = ""
+
+
+def undecided(candidate: str, name: str, reason: str, *, verdict: Verdict = Verdict.UNDECIDED, **facts: object) -> Finding:
+    """A finding without numbers: nothing could be compared, for the reason given."""
+    return Finding(candidate, name, verdict, reason, **facts)  # type: ignore[arg-type]
+
+
+def judge(evidence: Evidence) -> Finding:
+    """The verdict on one candidate by one input; the worst element decides."""
+    exact, computed = evidence.exact, evidence.computed
+    if computed.size == 0:
+        return _finding(evidence, Verdict.OK, "the input is empty: there is nothing to differentiate", None)
+    barred, reason = _undecidable(evidence)
+    intended = computed if evidence.intended is None else evidence.intended
+    gap = np.where(barred, 0.0, np.abs(intended - exact.values))
+    if (gap > exact.errors).any():
+        convicted = _convicted(evidence, barred)
+        if isinstance(convicted, Finding):
+            return convicted
+    if barred.any():
+        return _finding(evidence, Verdict.UNDECIDED, reason, _worst(evidence, barred))
+    where = _worst(evidence, np.ones(computed.shape, dtype=bool))
+    usual = np.abs(computed - exact.values) <= ATOL + RTOL * np.abs(exact.values)
+    if usual.all():
+        return _finding(evidence, Verdict.OK, _right(evidence), where)
+    count = int((~usual).sum())
+    return _finding(
+        evidence,
+        Verdict.ROUNDING,
+        f"{_right(evidence)}; torch.allclose would reject {count} of {computed.size} elements",
+        where,
+        advice=f"accept it with atol={_round_up(float(np.abs(computed - exact.values).max()))}, which covers this input",
+    )
+
+
+def _right(evidence: Evidence) -> str:
+    resolution = float(np.max(evidence.exact.errors, initial=0.0))
+    return f"the formula is right to within {resolution:.1e}, the accuracy of the float64 reference"
+
+
+def _undecidable(evidence: Evidence) -> tuple[NDArray[np.bool_], str]:
+    """Elements that float64 cannot decide, and the first reason why."""
+    exact, computed = evidence.exact, evidence.computed
+    scale = float(np.max(np.abs(exact.values), initial=0.0, where=np.isfinite(exact.values)))
+    known_badly = (exact.errors > USEFUL * scale) & (scale > np.max(exact.errors, initial=0.0, where=exact.errors < np.inf))
+    tests = [
+        (exact.open, "{n} of {size} elements lie on a branch boundary, where the derivative may jump"),
+        (~np.isfinite(exact.values), "the reference is not finite at {n} of {size} elements"),
+        (~np.isfinite(computed), "{candidate} is not finite at {n} of {size} elements, where the exact gradient is"),
+        (np.isinf(exact.errors), "the reference has no error bound at {n} of {size} elements"),
+        (known_badly, "the float64 reference is too inaccurate at {n} of {size} elements"),
+    ]
+    if evidence.intended is not None:
+        apart = np.abs(computed - evidence.intended) > scale * evidence.roundoff ** (1 / 3)
+        tests.append(
+            (
+                ~np.isfinite(evidence.intended) | (apart & (scale > 0)),
+                "{candidate} differs between {dtype} and float64 at {n} of {size} elements by more than two thirds of "
+                "its digits: a decision may have fallen differently",
+            )
+        )
+    barred = np.zeros(computed.shape, dtype=bool)
+    reason = ""
+    for mask, text in tests:
+        if mask.any() and not reason:
+            reason = text.format(
+                n=int(mask.sum()), size=mask.size, candidate=evidence.candidate, dtype=evidence.dtype
+            )
+        barred |= mask
+    return barred, reason
+
+
+def _convicted(evidence: Evidence, barred: NDArray[np.bool_]) -> Finding | None:
+    """A conviction, or an abstention where there was reason for one; None if rounding explains all."""
+    rung = evidence.rung()
+    if rung.allowance() is None or rung.high is None:
+        return _finding(
+            evidence,
+            Verdict.UNDECIDED,
+            f"{evidence.candidate} differs from the reference by more than its bound, and could not be run in a second "
+            "precision that would tell rounding from a formula error",
+            _worst(evidence, ~barred),
+        )
+    excess = rung.excess() & ~barred
+    if not excess.any():
+        return None
+    where = _worst(evidence, excess)
+    if evidence.blocked:
+        return _finding(evidence, Verdict.UNDECIDED, evidence.blocked, where)
+    others = evidence.nearby()
+    if not others or not all(other.excess().any() for other in others):
+        return _finding(
+            evidence,
+            Verdict.UNDECIDED,
+            f"{evidence.candidate} differs from the exact gradient here, but not at inputs nearby",
+            where,
+        )
+    remarks = evidence.remarks()
+    reason = f"it is not the gradient: {int(excess.sum())} of {excess.size} elements are off by more than rounding"
+    return _finding(
+        evidence,
+        Verdict.FORMULA,
+        f"{reason}{_factor(evidence, barred)}{f'; {remarks}' if remarks else ''}",
+        where,
+        advice=_factor_advice(evidence, barred),
+    )
+
+
+def _ratio(evidence: Evidence, barred: NDArray[np.bool_]) -> float | None:
+    """intended / exact, where it is the same at every element."""
+    intended = evidence.computed if evidence.intended is None else evidence.intended
+    exact = evidence.exact.values
+    used = ~barred & (np.abs(exact) > 1e-6 * np.max(np.abs(exact[~barred]), initial=0.0)) & (exact != 0)
+    if not used.any():
+        return None
+    ratios = intended[used] / exact[used]
+    ratio = float(np.median(ratios))
+    small = np.abs(intended - ratio * exact)[~barred] <= 1e-6 * np.max(np.abs(exact[used])) * max(1.0, abs(ratio))
+    return ratio if small.all() and np.ptp(ratios) <= 1e-6 * abs(ratio) and abs(ratio - 1) > 1e-5 else None
+
+
+def _factor(evidence: Evidence, barred: NDArray[np.bool_]) -> str:
+    ratio = _ratio(evidence, barred)
+    if ratio is None:
+        return ""
+    return f", by the factor {_nice(ratio)} everywhere" if ratio != 0 else ": it is zero everywhere"
+
+
+def _factor_advice(evidence: Evidence, barred: NDArray[np.bool_]) -> str:
+    ratio = _ratio(evidence, barred)
+    if ratio is None:
+        return "compare it with report.gradients, element by element, from the worst one on"
+    if ratio == 0:
+        return "a path from the input to the output is missing"
+    return f"multiply it by {_nice(1 / ratio)}"
+
+
+def _nice(value: float) -> str:
+    near = Fraction(value).limit_denominator(4096)
+    return str(near) if near != 0 and abs(float(near) / value - 1) < 1e-5 else f"{value:.6g}"
+
+
+def _worst(evidence: Evidence, among: NDArray[np.bool_]) -> tuple[int, ...]:
+    """The index of the element, among some, that is furthest off; those that cannot be compared come first."""
+    distance = np.abs(evidence.computed - evidence.exact.values)
+    if evidence.intended is not None and among.any() and not among.all():
+        distance = np.maximum(distance, np.abs(evidence.intended - evidence.exact.values))
+    distance = np.where(np.isnan(distance), np.inf, distance)
+    flat = int(np.argmax(np.where(among, distance, -1.0)))
+    return tuple(int(place) for place in np.unravel_index(flat, evidence.computed.shape))
+
+
+def _finding(
+    evidence: Evidence, verdict: Verdict, reason: str, index: tuple[int, ...] | None, advice: str = ""
+) -> Finding:
+    shape, dtype = evidence.computed.shape, evidence.dtype
+    if index is None:
+        return Finding(evidence.candidate, evidence.input, verdict, reason, 0.0, 0.0, 0.0, 0.0, None, "", advice, dtype, shape)
+    exact = evidence.exact
+    computed, value = float(evidence.computed[index]), float(exact.values[index])
+    known = evidence.intended is not None
+    intended = evidence.intended if evidence.intended is not None else evidence.computed
+    usable = np.isfinite(intended) & np.isfinite(exact.values) & np.isfinite(evidence.computed)
+    formula_error = _largest(np.abs(intended - exact.values), usable) if known or verdict is Verdict.FORMULA else np.nan
+    rounding = np.abs(evidence.computed - (intended if known else exact.values))
+    return Finding(
+        evidence.candidate,
+        evidence.input,
+        verdict,
+        reason,
+        formula_error=formula_error,
+        rounding_error=np.nan if verdict is Verdict.FORMULA and not known else _largest(rounding, usable),
+        bound=float(exact.errors[index]),
+        error_ulps=_ulps(abs(computed - value), value, evidence.roundoff),
+        worst=Worst(index, computed, float(intended[index]) if known else float("nan"), value),
+        advice=advice,
+        dtype=dtype,
+        shape=shape,
+        compared=evidence.computed.size,
+    )
+
+
+def _largest(values: Floats, where: NDArray[np.bool_]) -> float:
+    return float(np.max(values, initial=0.0, where=where)) if where.any() else float("nan")
+
+
+def _ulps(error: float, value: float, roundoff: float) -> float:
+    """An error in units in the last place of `value` in a dtype; nan at zero, which has none."""
+    if error == 0:
+        return 0.0
+    if value == 0 or not np.isfinite(value):
+        return float("nan")
+    return float(error / (2 * roundoff * 2.0 ** np.floor(np.log2(abs(value)))))
+
+
+def _round_up(value: float) -> str:
+    exponent = int(np.floor(np.log10(value))) if value > 0 else 0
+    return f"{int(np.ceil(value / 10.0**exponent))}e{exponent:+03d}"
+
+
+def judge_differences(name: str, found: Differences, exact: Exact) -> tuple[Finding, bool]:
+    """The verdict on finite differences, and whether they contradict the reference.
+
+    They contradict it where the two are further apart than both error estimates allow, away from kinks.
+    """
+    value, error = found.values.reshape(-1), found.errors.reshape(-1)
+    reference, bound = exact.values.reshape(-1), exact.errors.reshape(-1)
+    usable = np.isfinite(value) & np.isfinite(error) & np.isfinite(reference) & np.isfinite(bound)
+    usable &= ~exact.open.reshape(-1)
+    gap = np.where(usable, np.abs(value - reference), 0.0)
+    contradicted = usable & (gap > 4 * error + bound)
+    alongside, compared_directions = _directions(found, exact)
+    contradiction = bool(contradicted.any()) or alongside
+    compared = int(usable.sum())
+    facts = {"dtype": "float64", "shape": exact.values.shape, "compared": compared}
+    if exact.values.size == 0:
+        return Finding("finite differences", name, Verdict.OK, "the input is empty", 0.0, 0.0, 0.0, 0.0, **facts), False
+    if not usable.any() and not compared_directions:
+        reason = f"nothing could be compared ({found.description}): kinks, or values that are not finite"
+        return undecided("finite differences", name, reason, **facts), False
+    flat = int(np.argmax(np.where(contradicted, gap, gap / 2)))
+    index = tuple(int(place) for place in np.unravel_index(flat, exact.values.shape))
+    worst = Worst(index, float(value[flat]), float("nan"), float(reference[flat])) if usable.any() else None
+    numbers = {
+        "rounding_error": float(gap.max(initial=0.0)) if usable.any() else float("nan"),
+        "bound": float(4 * error[flat] + bound[flat]) if usable.any() else float("inf"),
+        "error_ulps": _ulps(float(gap[flat]), float(reference[flat]), UNIT64) if usable.any() else float("nan"),
+        "worst": worst,
+        **facts,
+    }
+    if contradiction:
+        reason = f"they contradict the traced program beyond their own error estimate ({found.description})"
+        return undecided("finite differences", name, reason, **numbers), True
+    skipped = len(found.sampled) - int(usable[found.sampled].sum()) if len(found.sampled) else 0
+    reason = f"they agree within their own error estimate ({found.description})"
+    if skipped:
+        reason += f"; {skipped} could not be compared: kinks, or values that are not finite"
+        return undecided("finite differences", name, reason, **numbers), False
+    near = gap[usable] <= ATOL + RTOL * np.abs(reference[usable])
+    verdict = Verdict.OK if near.all() else Verdict.ROUNDING
+    return Finding("finite differences", name, verdict, reason, **numbers), False  # type: ignore[arg-type]
+
+
+def _directions(found: Differences, exact: Exact) -> tuple[bool, int]:
+    """Whether a random direction contradicts the reference, and how many could be compared."""
+    if exact.open.any() or not np.isfinite(exact.values).all() or not np.isfinite(exact.errors).all():
+        return False, 0
+    contradicted, compared = False, 0
+    for direction, estimate in found.directions:
+        if not (np.isfinite(estimate.value) and np.isfinite(estimate.error)):
+            continue
+        along = float(np.sum(direction * exact.values))
+        bound = float(np.sum(np.abs(direction) * (exact.errors + exact.values.size * UNIT64 * np.abs(exact.values))))
+        compared += 1
+        contradicted |= abs(estimate.value - along) > 4 * estimate.error + bound
+    return contradicted, compared

@@ -1,0 +1,106 @@
+"""The reference: a function traced and derived once, evaluated in float64 with a running bound at any input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from symcheck.arithmetic.bound import Bound, Bounded
+from symcheck.binding import Binding
+from symcheck.derivation import derive
+from symcheck.evaluation import evaluate
+from symcheck.program import Program
+from symcheck.tracing import Traced, to_numpy, trace
+
+__all__ = ["Derived", "Exact", "Point", "derive_reference"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exact:
+    """The reference gradient by one input.
+
+    Attributes:
+        values: float64, the input's shape.
+        errors: bound on |values - exact gradient|, same shape; inf where there is none.
+        open: where it depends on a decision that could fall either way: at a kink, or too close to tell.
+    """
+
+    values: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    open: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Point:
+    """The reference at one input.
+
+    Attributes:
+        gradients: by input name.
+        outputs: the primal's outputs, with their bounds.
+        undecided: source lines where Python looked at a value that is not decided strictly.
+    """
+
+    gradients: Mapping[str, Exact]
+    outputs: tuple[Exact, ...]
+    undecided: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Derived:
+    """A traced function with its derived gradient; good for any values of the shapes and dtypes it was traced at.
+
+    Attributes:
+        traced: the function's program.
+        gradient: the program of gradients, then outputs, then guards.
+        wrt: the inputs differentiated by.
+        shapes: of the outputs.
+    """
+
+    traced: Traced
+    gradient: Program
+    wrt: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    def at(self, tensors: Mapping[str, NDArray[np.generic]], cotangents: Sequence[NDArray[np.float64]]) -> Point:
+        """Evaluate at inputs (float64 or integer arrays by name), with one cotangent per output."""
+        given = dict(tensors) | {f"d_cotangent{n}": cotangent for n, cotangent in enumerate(cotangents)}
+        values = evaluate(self.gradient, given, Bound(), moving=self.wrt)
+        gradients, rest = values[: len(self.wrt)], values[len(self.wrt) :]
+        outputs, guards = rest[: self.traced.outputs], rest[self.traced.outputs :]
+        undecided = tuple(
+            source
+            for guard, source in zip(guards, self.traced.guards, strict=True)
+            if guard.other is not None and bool((guard.other != guard.value).any())
+        )
+        return Point(
+            {name: _exact(value) for name, value in zip(self.wrt, gradients, strict=True)},
+            tuple(map(_exact, outputs)),
+            undecided,
+        )
+
+
+def derive_reference(binding: Binding, tensors: Mapping[str, Tensor]) -> Derived:
+    """Trace and derive a function at the dtypes and shapes of some tensors.
+
+    Raises:
+        UnknownOperator, NonDeterministic, Untraceable: as `trace`.
+    """
+    traced = trace(binding.call, tensors)
+    shapes = tuple(array.shape for array in traced.program.outputs[: traced.outputs])
+    return Derived(traced, derive(traced.program, binding.wrt, keep=True), binding.wrt, shapes)
+
+
+def numeric(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[np.generic]]:
+    """Tensors as the arrays that programs are evaluated at."""
+    return {name: to_numpy(tensor) for name, tensor in tensors.items()}
+
+
+def _exact(value: Bounded) -> Exact:
+    values = np.asarray(value.value, dtype=np.float64)
+    error = np.zeros(values.shape) if value.error is None else np.broadcast_to(value.error, values.shape)
+    opened = np.zeros(values.shape, dtype=bool) if value.open is None else np.broadcast_to(value.open, values.shape)
+    return Exact(values, np.where(np.isnan(error), np.inf, error), opened)

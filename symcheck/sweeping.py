@@ -1,0 +1,87 @@
+"""Checking one function at many inputs with one derivation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from symcheck.binding import bind, restored
+from symcheck.checking import Checker, Report, bind_formulas
+from symcheck.errors import Misuse
+from symcheck.findings import Verdict
+
+__all__ = ["Sweep", "sweep"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sweep:
+    """The reports of a sweep, by seed.
+
+    Attributes:
+        reports: one per seed, in order.
+    """
+
+    reports: Mapping[int, Report]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every report is ok."""
+        return all(report.ok for report in self.reports.values())
+
+    def count(self, candidate: str, name: str) -> Counter[Verdict]:
+        """How often each verdict fell on a candidate by an input."""
+        return Counter(report[candidate, name].verdict for report in self.reports.values())
+
+    def largest(self, candidate: str, name: str, attribute: str) -> float:
+        """The largest of a finding's numbers, such as ``rounding_error``, over the seeds."""
+        return float(max(getattr(report[candidate, name], attribute) for report in self.reports.values()))
+
+
+def sweep(
+    function: Callable[..., Any],
+    make_inputs: Callable[[int], Any],
+    seeds: Iterable[int],
+    formulas: Mapping[str, Any] | None = None,
+    wrt: Sequence[str] | str | None = None,
+    *,
+    cotangent: Any = None,
+    budget: int = 512,
+    progress: Callable[[int], None] | None = None,
+) -> Sweep:
+    """Check a function at the inputs of many seeds; it is traced and derived once for each set of shapes and dtypes.
+
+    Finite differences are taken at the first seed only: they check the function, which does not change.
+
+    Args:
+        function: as for `check`.
+        make_inputs: gives the inputs of a seed, with the same names each time.
+        seeds: what to give it.
+        formulas: as for `check`.
+        wrt: as for `check`.
+        cotangent: as for `check`.
+        budget: evaluations for the finite differences at the first seed.
+        progress: called after each seed with that seed.
+
+    Raises:
+        Misuse: as `check`; or there are no seeds, or a seed gives other names than the first.
+    """
+    checker: Checker | None = None
+    reports: dict[int, Report] = {}
+    for seed in seeds:
+        binding = bind(function, make_inputs(seed), wrt)
+        if checker is None:
+            checker = Checker(binding, bind_formulas(formulas, binding), cotangent=cotangent)
+        elif list(binding.inputs) != list(checker.binding.inputs):
+            raise Misuse(
+                f"seed {seed} has the inputs {', '.join(binding.inputs)}; "
+                f"the first had {', '.join(checker.binding.inputs)}"
+            )
+        with restored(binding):
+            reports[seed] = checker.run(binding.inputs, budget=0 if reports else budget)
+        if progress is not None:
+            progress(seed)
+    if not reports:
+        raise Misuse("there are no seeds to sweep over; give some, such as range(1000)")
+    return Sweep(reports)
