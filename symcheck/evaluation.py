@@ -103,6 +103,13 @@ def _evaluate(statement: Statement, values: Values, numbers: Numbers[Any]) -> An
 
 
 def _evaluate_equation(equation: Equation, values: Values, numbers: Numbers[Any]) -> Any:
+    reads = [values[array.name] for array in equation.arrays]
+    return numbers.in_every_world(
+        lambda world: _evaluate_body(equation, world, numbers), reads, real=equation.out.is_real
+    )
+
+
+def _evaluate_body(equation: Equation, reads: Sequence[Any], numbers: Numbers[Any]) -> Any:
     axes_of_reads = tuple(read.axes for read in equation.reads)
     factors = factor(equation.body, axes_of_reads, len(equation.constants))
     kept = frozenset(range(len(equation.out.shape)))
@@ -110,7 +117,7 @@ def _evaluate_equation(equation: Equation, values: Values, numbers: Numbers[Any]
     terms = []
     for position, part in enumerate(factors):
         elsewhere = {axis for n, other in enumerate(factors) if n != position for axis in other.axes}
-        terms.append(_evaluate_factor(equation, part, values, numbers, kept | elsewhere))
+        terms.append(_evaluate_factor(equation, part, reads, numbers, kept | elsewhere))
     terms.sort(key=lambda term: prod(sizes[axis] for axis in term[1]))
     value, axes = terms[0]
     for position, (other, other_axes) in enumerate(terms[1:], start=2):
@@ -149,11 +156,11 @@ def _multiply(
 
 
 def _evaluate_factor(
-    equation: Equation, part: Factor, values: Values, numbers: Numbers[Any], needed: frozenset[int]
+    equation: Equation, part: Factor, values: Sequence[Any], numbers: Numbers[Any], needed: frozenset[int]
 ) -> tuple[Any, tuple[int, ...]]:
     """One factor's value, already summed over the axes that only it has and the result does not."""
     reads = [equation.reads[n] for n in part.reads]
-    own = [values[read.array.name] for read in reads]
+    own = [values[n] for n in part.reads]
     own_sum = tuple(place for place, axis in enumerate(part.axes) if axis not in needed)
     left = tuple(axis for axis in part.axes if axis in needed)
     lays = [align(read.axes, part.axes) for read in reads]

@@ -29,6 +29,7 @@ FLOORS = [
     ("semantics/table", 3),
     ("semantics/folding", 3.5),  # shared by the families: scans, trees, norms
     ("semantics/windows", 3.5),
+    ("arithmetic/choices", 3.5),
     ("arithmetic/double", 3.5),  # the other number systems fall back on it
     ("arithmetic/*", 4),
     ("derivation", 4),

@@ -7,7 +7,7 @@ Each value travels with
             absent, infinities and NaN included
     open    True where the element depends on a decision that could fall either way: an exact tie, or a margin
             smaller than the error. The error there covers both branches.
-    other   of a discrete value: what it would be had its open decisions fallen the other way
+    other   of a discrete value: what it would be in other worlds, where open decisions fell otherwise; worlds first
 
 Absent comes from literal zeros of branches that are strictly taken and from positions that are not read.
 Bounds follow Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sections 3.1-3.3; sums are bounded in
@@ -18,11 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from symcheck.arithmetic.choices import alternative_selections
 from symcheck.arithmetic.double import FUNCTIONS, Double, argument_selection
 from symcheck.arithmetic.layout import Contraction
 
@@ -60,8 +62,6 @@ ULPS: dict[str, float] = {name: 4.0 for name in FUNCTIONS} | {
 }
 # Functions that err by so many ulps of 1 near their zeros, rather than of their value.
 ABSOLUTE_ULPS: dict[str, float] = {"loggamma": 32.0, "digamma": 32.0, "besselj": 64.0, "bessely": 64.0}
-
-_TIES = ("argmax", "argmin")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +114,14 @@ class Decision:
 
 
 def _lift(value: Any) -> Bounded:
-    return value if isinstance(value, Bounded) else Bounded(np.asarray(value, dtype=np.float64))
+    if isinstance(value, Bounded):
+        return value
+    whole = isinstance(value, int) and abs(value) <= 1 << 53
+    return Bounded(np.asarray(value, dtype=np.int64 if whole else np.float64))
+
+
+def _are_integers(*parts: Bounded) -> bool:
+    return all(part.value.dtype.kind == "i" for part in parts)
 
 
 def _either(left: Mask | None, right: Mask | None) -> Mask | None:
@@ -135,7 +142,7 @@ def _add(a: Bounded, b: Bounded) -> Bounded:
     value = a.value + b.value
     rounding = UNIT * np.abs(value)
     absent = None if a.absent is None or b.absent is None else a.absent & b.absent
-    if _is_zero(a) or _is_zero(b):  # adding a literal zero is exact
+    if _is_zero(a) or _is_zero(b) or _are_integers(a, b):  # exact
         rounding = np.zeros(())
     error = _sum_errors(rounding, a.error, b.error)
     return Bounded(value, error, absent, _either(a.open, b.open), None, a.active or b.active)
@@ -151,7 +158,7 @@ def _is_unit(a: Bounded) -> bool:
 
 def _multiply(a: Bounded, b: Bounded) -> Bounded:
     value = a.value * b.value
-    parts: list[Floats] = [] if _is_unit(a) or _is_unit(b) else [UNIT * np.abs(value) + TINY]
+    parts: list[Floats] = [] if _is_unit(a) or _is_unit(b) or _are_integers(a, b) else [UNIT * np.abs(value) + TINY]
     if b.error is not None:
         parts.append(np.abs(a.value) * b.error)
     if a.error is not None:
@@ -257,7 +264,7 @@ def _compare(test: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Decision]:
         a, b = _lift(left), _lift(right)
         decided = np.asarray(test(a.value, b.value))
         if a.error is None and b.error is None and not (a.active or b.active):
-            return Decision(decided, _reversed_by_other(test, a, b, decided))
+            return Decision(decided)
         slack = _sum_errors(a.error, b.error)
         with np.errstate(all="ignore"):
             margin = np.abs(a.value - b.value)
@@ -267,16 +274,6 @@ def _compare(test: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Decision]:
         return Decision(decided, near if near.any() else None)
 
     return compare
-
-
-def _reversed_by_other(
-    test: Callable[[Any, Any], Any], a: Bounded, b: Bounded, decided: Mask
-) -> Mask | None:
-    if a.other is None and b.other is None:
-        return None
-    return np.asarray(
-        test(a.value if a.other is None else a.other, b.value if b.other is None else b.other) != decided
-    )
 
 
 def _both(*parts: Any) -> Decision:
@@ -316,7 +313,8 @@ def _piecewise(*branches: tuple[Any, Any]) -> Bounded:
     zeros = [isinstance(value, int) and value == 0 for value, _ in branches]
     conditions = [_decision(condition) for _, condition in branches]
     shape = np.broadcast_shapes(*(v.value.shape for v in values), *(c.value.shape for c in conditions))
-    result = _Choice(shape)
+    complete = bool(np.all(conditions[-1].value))
+    result = _Choice(shape, np.int64 if complete and _are_integers(*values) else np.float64)
     reached: Mask = np.ones((), dtype=bool)  # where this branch is the first to hold, as decided
     possible: Mask = np.ones((), dtype=bool)  # where it could be
     for value, zero, condition in zip(values, zeros, conditions, strict=True):
@@ -331,9 +329,9 @@ def _piecewise(*branches: tuple[Any, Any]) -> Bounded:
 class _Choice:
     """Accumulates the branches of a piecewise body: the one taken, and the ones that could be."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: type[np.generic]) -> None:
         self.shape = shape
-        self.value = np.full(shape, np.nan)
+        self.value = np.full(shape, 0 if dtype is np.int64 else np.nan, dtype)
         self.error: Floats = np.zeros(shape)
         self.absent: Mask = np.zeros(shape, dtype=bool)
         self.never_absent: Mask = np.zeros(shape, dtype=bool)
@@ -452,9 +450,9 @@ class Bound:
                 return None
             return function(part if part.shape == shape else np.broadcast_to(part, shape))
 
+        other = None if value.other is None else np.stack([function(world) for world in value.other])
         return Bounded(
-            function(value.value), move(value.error), move(value.absent), move(value.open), move(value.other),
-            value.active,
+            function(value.value), move(value.error), move(value.absent), move(value.open), other, value.active
         )
 
     def concatenate(self, values: Sequence[Bounded], axis: int) -> Bounded:
@@ -506,31 +504,30 @@ class Bound:
     def settle(self, value: Any, *, real: bool) -> Bounded:
         value = _lift(value)
         if real:
-            return value
+            return replace(value, value=value.value.astype(np.float64, copy=False))
         plain = self._plain.settle(value.value, real=False)
-        other = value.other
-        if value.open is not None:
-            opened = np.broadcast_to(value.open, plain.shape)
-            jump = 1 if value.error is None else self._plain.settle(value.error, real=False)
-            other = np.where(opened, np.where((plain == 1) & (jump == 1), 0, plain + jump), plain)
-        return Bounded(plain, other=other)
+        if value.open is None or value.error is None:
+            return Bounded(plain, other=value.other)
+        opened = np.broadcast_to(value.open, plain.shape)
+        jump = np.where(opened, self._plain.settle(value.error, real=False), 0)
+        if np.isin(plain, (0, 1)).all() and (jump <= 1).all():  # a truth value
+            return Bounded(plain, other=np.where(opened, 1 - plain, plain)[None])
+        return Bounded(plain, other=np.stack([plain - jump, plain + jump]))
 
     def gather(self, sources: Sequence[Bounded], positions: Bounded, offset: int, *, real: bool) -> Bounded:
-        flat = (
-            _joined([self.map_arrays(lambda array: array.reshape(-1), source) for source in sources], np.concatenate)
-            if sources
-            else Bounded(np.zeros(0, dtype=np.float64 if real else np.int64))
-        )
-        result = _pick(flat, positions.value - offset, real)
-        if positions.other is None:
-            return result
-        return _united(result, _pick(flat, positions.other - offset, real), real)
+        def pick(values: Sequence[Bounded]) -> Bounded:
+            parts = [self.map_arrays(lambda array: array.reshape(-1), source) for source in values[:-1]]
+            empty = Bounded(np.zeros(0, dtype=np.float64 if real else np.int64))
+            flat = _joined(parts, np.concatenate) if parts else empty
+            return _pick(flat, values[-1].value - offset, real)
+
+        return self.in_every_world(pick, [*sources, positions], real=real)
 
     def scatter(self, value: Bounded, positions: Bounded, offset: int, shape: tuple[int, ...]) -> Bounded:
-        result = self._scatter_plainly(value, positions.value, offset, shape)
-        if positions.other is None:
-            return result
-        return _united(result, self._scatter_plainly(value, positions.other, offset, shape), True)
+        def add(values: Sequence[Bounded]) -> Bounded:
+            return self._scatter_plainly(values[0], values[1].value, offset, shape)
+
+        return self.in_every_world(add, [value, positions], real=value.value.dtype.kind == "f")
 
     def _scatter_plainly(
         self, value: Bounded, positions: NDArray[Any], offset: int, shape: tuple[int, ...]
@@ -552,17 +549,37 @@ class Bound:
         if value.error is not None:
             error = error + 2 * total(value.error)
         opened = None if value.open is None else total(value.open) > 0
-        return Bounded(total(value.value), error, count == 0, opened, None, value.active)
+        result = total(value.value).astype(value.value.dtype)
+        return Bounded(result, error, count == 0, opened, None, value.active)
 
     def select(self, value: Bounded, rule: str) -> Bounded:
-        chosen = argument_selection(value.value, rule)
-        if value.error is None and not value.active:
-            return Bounded(chosen)
-        return Bounded(chosen, other=_other_selection(value, rule, chosen))
+        return self.in_every_world(lambda values: _selected(values[0], rule), [value], real=False)
 
     def invert(self, positions: Bounded, shape: tuple[int, ...]) -> Bounded:
-        other = None if positions.other is None else self._plain.invert(positions.other, shape)
-        return Bounded(self._plain.invert(positions.value, shape), other=other)
+        return self.in_every_world(
+            lambda values: Bounded(self._plain.invert(values[0].value, shape)), [positions], real=False
+        )
+
+    def in_every_world(
+        self, function: Callable[[Sequence[Bounded]], Bounded], values: Sequence[Bounded], *, real: bool
+    ) -> Bounded:
+        first = function([_in_world(value, None) for value in values])
+        count = max((len(value.other) for value in values if value.other is not None), default=0)
+        return _united(first, [function([_in_world(value, n) for value in values]) for n in range(count)], real)
+
+
+def _in_world(value: Bounded, world: int | None) -> Bounded:
+    if value.other is None:
+        return value
+    return replace(value, value=value.value if world is None else value.other[world % len(value.other)], other=None)
+
+
+def _selected(value: Bounded, rule: str) -> Bounded:
+    chosen = argument_selection(value.value, rule)
+    if value.error is None and not value.active:
+        return Bounded(chosen)
+    error = np.broadcast_to(np.zeros(()) if value.error is None else value.error, value.value.shape)
+    return Bounded(chosen, other=alternative_selections(value.value, error, rule, chosen))
 
 
 def _growth(count: int) -> float:
@@ -587,7 +604,7 @@ def _joined(values: Sequence[Bounded], join: Callable[[Sequence[NDArray[Any]]], 
         part("error", lambda value: 0.0),
         part("absent", lambda value: False),
         part("open", lambda value: False),
-        part("other", lambda value: value.value),
+        None,
         any(value.active for value in values),
     )
 
@@ -613,14 +630,20 @@ def _pick(flat: Bounded, where: NDArray[Any], real: bool) -> Bounded:
         absent = ~inside if absent is None else absent | ~inside
     value = take(flat.value)
     assert value is not None
-    return Bounded(value, take(flat.error), absent, take(flat.open), take(flat.other), flat.active)
+    return Bounded(value, take(flat.error), absent, take(flat.open), None, flat.active)
 
 
-def _united(first: Bounded, second: Bounded, real: bool) -> Bounded:
-    """The first result, where a choice of positions is open and could have given the second."""
+def _united(first: Bounded, others: Sequence[Bounded], real: bool) -> Bounded:
+    """The first result, where choices of positions are open and could have given the others."""
+    if not others:
+        return first
     if not real:
-        other = second.value if second.other is None else second.other
-        return Bounded(first.value, other=other)
+        worlds = [other.value for other in others] + ([] if first.other is None else list(first.other))
+        return Bounded(first.value, other=np.stack(worlds))
+    return reduce(_covering, others, first)
+
+
+def _covering(first: Bounded, second: Bounded) -> Bounded:
     own = np.zeros(()) if first.error is None else first.error
     theirs = np.zeros(()) if second.error is None else second.error
     apart = np.abs(first.value - second.value)
@@ -698,42 +721,3 @@ def _norms(matrices: Floats, axis: int) -> Floats:
     lost = np.sqrt(matrices.shape[axis]) * 2.0**-500 * unit
     result = (np.sqrt(squares) + lost) * (1 + _growth(matrices.shape[axis] + 4))
     return np.asarray(result if scaled is matrices else result * scale)
-
-
-def _other_selection(value: Bounded, rule: str, chosen: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """The choice that open ties would have given the other way; None where every choice is strict."""
-    width = value.value.shape[-1]
-    if width < 2:
-        return None
-    error = np.zeros(()) if value.error is None else value.error
-    error = np.broadcast_to(error, value.value.shape)
-    if rule in _TIES:
-        sign = 1.0 if rule == "argmax" else -1.0
-        best = np.take_along_axis(value.value, chosen[..., None], -1)
-        slack = error + np.take_along_axis(error, chosen[..., None], -1)
-        near = sign * (best - value.value) <= slack
-        last = width - 1 - np.argmax(near[..., ::-1], axis=-1)
-        first = np.argmax(near, axis=-1)
-        other = np.where(last == chosen, first, last)
-        return other if (other != chosen).any() else None
-    if rule.startswith("argsort"):
-        return _other_order(value.value, error, chosen)
-    reversed_choice = argument_selection(np.round(value.value, 12), rule)
-    return reversed_choice if (reversed_choice != chosen).any() else None
-
-
-def _other_order(values: Floats, error: Floats, chosen: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """Neighbours in the order that are closer than their errors change places."""
-    ordered = np.take_along_axis(values, chosen, -1)
-    slack = np.take_along_axis(error, chosen, -1)
-    close = np.abs(np.diff(ordered, axis=-1)) <= slack[..., 1:] + slack[..., :-1]
-    if not close.any():
-        return None
-    other = chosen.copy()
-    for row in np.ndindex(*close.shape[:-1]):
-        start = 0
-        for stop in range(1, values.shape[-1] + 1):
-            if stop == values.shape[-1] or not close[(*row, stop - 1)]:
-                other[(*row, slice(start, stop))] = chosen[(*row, slice(start, stop))][::-1]
-                start = stop
-    return other

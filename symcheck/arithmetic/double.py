@@ -101,7 +101,7 @@ def argument_selection(values: NDArray[Any], rule: str) -> NDArray[np.int64]:
         flipped = np.argsort(values[..., ::-1], axis=-1, kind="stable")[..., ::-1]
         return values.shape[-1] - 1 - flipped
     extreme = np.maximum.accumulate(values, axis=-1) if rule == "cumargmax" else np.minimum.accumulate(values, axis=-1)
-    here = np.where(values == extreme, np.arange(values.shape[-1]), 0)
+    here = np.where((values == extreme) | np.isnan(values), np.arange(values.shape[-1]), 0)
     return np.maximum.accumulate(here, axis=-1)
 
 
@@ -201,6 +201,11 @@ class Double:
 
     def invert(self, positions: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         return inverse_positions(positions, shape)
+
+    def in_every_world(
+        self, function: Callable[[Sequence[Any]], Any], values: Sequence[Any], *, real: bool
+    ) -> Any:
+        return function(values)
 
 
 def _to_integers(values: NDArray[Any]) -> NDArray[np.int64]:

@@ -65,6 +65,9 @@ class Numbers(Protocol[T]):
     def invert(self, positions: T, shape: tuple[int, ...]) -> T:
         """The last writer of every element."""
 
+    def in_every_world(self, function: Callable[[Sequence[T]], T], values: Sequence[T], *, real: bool) -> T:
+        """The function of the values; where their discrete ones are open, under each of the choices."""
+
 
 def align(axes: Sequence[int | None], target: Sequence[int]) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """A function that lays an array, whose axes are named, along the target axes; missing ones get size 1."""
