@@ -145,7 +145,15 @@ def _add(a: Bounded, b: Bounded) -> Bounded:
     if _is_zero(a) or _is_zero(b) or _are_integers(a, b):  # exact
         rounding = np.zeros(())
     error = _sum_errors(rounding, a.error, b.error)
+    if error is not None and not np.isfinite(value).all():
+        error = np.where(np.isinf(value) & (_exactly_infinite(a) | _exactly_infinite(b)), 0.0, error)
     return Bounded(value, error, absent, _either(a.open, b.open), None, a.active or b.active)
+
+
+def _exactly_infinite(a: Bounded) -> Mask:
+    """Where the exact value is this infinity, such as a mask's, rather than a number that overflowed."""
+    infinite = np.isinf(a.value)
+    return np.asarray(infinite if a.error is None else infinite & (a.error == 0))
 
 
 def _is_zero(a: Bounded) -> bool:
@@ -164,7 +172,15 @@ def _multiply(a: Bounded, b: Bounded) -> Bounded:
     if a.error is not None:
         magnitude = np.abs(b.value) if b.error is None else np.abs(b.value) + b.error
         parts.append(magnitude * a.error)
-    return _with_absent(value, _sum_errors(*parts), _either(a.absent, b.absent), _either(a.open, b.open), a, b)
+    error = _sum_errors(*parts)
+    if error is not None and not np.isfinite(value).all():
+        exact = (_exactly_infinite(a) & _certainly_nonzero(b)) | (_exactly_infinite(b) & _certainly_nonzero(a))
+        error = np.where(exact, 0.0, error)
+    return _with_absent(value, error, _either(a.absent, b.absent), _either(a.open, b.open), a, b)
+
+
+def _certainly_nonzero(a: Bounded) -> Mask:
+    return np.asarray(np.abs(a.value) > (0.0 if a.error is None else a.error))
 
 
 def _with_absent(
@@ -203,7 +219,7 @@ def _function(name: str) -> Callable[..., Bounded]:
             change = np.zeros(())
             for step in steps:
                 corner = plain(*(step if place == position else point for place, point in enumerate(points)))
-                change = np.maximum(change, np.abs(corner - value))
+                change = np.maximum(change, np.where(corner == value, 0.0, np.abs(corner - value)))
             error = error + 2 * change if steps else error
         opened = None
         for argument in lifted:
@@ -217,6 +233,8 @@ def _moved(argument: Bounded) -> tuple[Floats, ...]:
     if argument.error is None:
         return ()
     reach = argument.error + 2 * UNIT * np.abs(argument.value)
+    if not np.isfinite(argument.value).all():
+        reach = np.where(_exactly_infinite(argument), 0.0, reach)
     return argument.value - reach, argument.value + reach
 
 

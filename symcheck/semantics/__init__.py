@@ -4,6 +4,8 @@ from symcheck.semantics import (  # noqa: F401  (they register)
     contraction,
     convolution,
     elementwise,
+    normalisation,
+    pooling,
     rearrangement,
     reduction,
 )

@@ -74,8 +74,11 @@ def shift_of(b: Builder, x: Array, dim: Sequence[int] | int | None) -> Held:
 
     It is read as a constant: the value that is shifted does not depend on it, so a tie is no kink.
     """
-    finite = "Piecewise((a0, (a0 < oo) & (a0 > -oo)), (0, True))"
-    return Held(b.pointwise(finite, extreme(b, x, dim)))
+    if x.size == 0:
+        return Held(b.constant(np.zeros(kept_shape(x, dim, keepdim=True)), x.dtype))
+    # SymPy's real symbols are finite, so infinity is a constant beside the body.
+    finite = "Piecewise((a0, (a0 < c0) & (a0 > -c0)), (0, True))"
+    return Held(b.pointwise(finite, extreme(b, x, dim), inf))
 
 
 def product_of_last(b: Builder, x: Array) -> Array:

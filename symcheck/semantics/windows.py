@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["in_every_plane", "per_axis", "window_positions"]
+__all__ = ["crossed", "in_every_plane", "per_axis", "window_positions"]
 
 Positions = NDArray[np.int64]
 
@@ -34,14 +34,17 @@ def window_positions(
     Taps and outputs are flat in row-major order: along each axis tap k of output o is o*stride - padding + k*dilation.
     """
     flat = np.zeros((1, 1), dtype=np.int64)
-    inside = np.ones((1, 1), dtype=bool)
     for n, k, o, s, p, d in zip(size, kernel, out, stride, padding, dilation, strict=True):
         place = np.arange(o) * s - p + np.arange(k)[:, None] * d
-        rows, columns = flat.shape
-        flat = (flat[:, None, :, None] * n + place[None, :, None, :]).reshape(rows * k, columns * o)
-        fits = (place >= 0) & (place < n)
-        inside = (inside[:, None, :, None] & fits[None, :, None, :]).reshape(flat.shape)
-    return np.where(inside, flat, -1)
+        flat = crossed(flat, np.where((place >= 0) & (place < n), place, -1), n)
+    return flat
+
+
+def crossed(outer: Positions, inner: Positions, size: int) -> Positions:
+    """Positions [k, o] along outer axes and one inner axis of a size, joined to flat ones; -1 where either is."""
+    left, right = outer[:, None, :, None], inner[None, :, None, :]
+    flat = np.where((left < 0) | (right < 0), -1, left * size + right)
+    return flat.reshape(outer.shape[0] * inner.shape[0], outer.shape[1] * inner.shape[1])
 
 
 def in_every_plane(positions: Positions, planes: Sequence[int], plane_size: int) -> Positions:
