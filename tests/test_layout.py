@@ -18,6 +18,8 @@ PACKAGE = Path(__file__).parent.parent / "symcheck"
 # mezzanines: rooms that stand between two floors of the design.
 FLOORS = [
     ("errors", 1),
+    ("steps", 1.2),
+    ("definitions", 1.3),
     ("functions", 1.5),
     ("findings", 2),
     ("program", 2),
