@@ -64,6 +64,7 @@ class Finding:
         dtype: what the candidate computed in, such as ``"float32"``.
         shape: the input's shape.
         compared: how many of its elements were compared.
+        left_out: why elements were not compared, and how many for each reason.
     """
 
     candidate: str
@@ -80,3 +81,4 @@ class Finding:
     dtype: str = ""
     shape: tuple[int, ...] = ()
     compared: int = 0
+    left_out: tuple[tuple[str, int], ...] = ()

@@ -11,9 +11,9 @@ is too much for rounding. A conviction must repeat at generic inputs nearby, whe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from symcheck.differences import Differences
 from symcheck.findings import Finding, Verdict, Worst
 from symcheck.reference import Exact
 
-__all__ = ["Evidence", "Rung", "judge", "judge_differences", "undecided"]
+__all__ = ["BOUNDARY", "COMPUTED_INFINITE", "INFINITE", "Evidence", "Rung", "judge", "judge_differences", "undecided"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -30,6 +30,11 @@ LADDER = 64.0  # by how much the low run may have been lucky
 UNIT64 = 2.0**-53
 USEFUL = 1e-3  # a reference known less well than this, relative to its largest element, decides nothing
 RTOL, ATOL = 1e-5, 1e-8  # torch.allclose at its defaults
+
+# Why an element is left out though nothing is amiss with the comparison: the point itself is the cause.
+BOUNDARY = "there is a branch boundary, where the derivative may jump,"
+INFINITE = "the reference is not finite"
+COMPUTED_INFINITE = "the candidate is not finite, and the exact gradient is,"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,9 +106,9 @@ class Evidence:
     blocked: str = ""
 
 
-def undecided(candidate: str, name: str, reason: str, *, verdict: Verdict = Verdict.UNDECIDED, **facts: object) -> Finding:
+def undecided(candidate: str, name: str, reason: str, *, verdict: Verdict = Verdict.UNDECIDED, **facts: Any) -> Finding:
     """A finding without numbers: nothing could be compared, for the reason given."""
-    return Finding(candidate, name, verdict, reason, **facts)  # type: ignore[arg-type]
+    return Finding(candidate, name, verdict, reason, **facts)
 
 
 def judge(evidence: Evidence) -> Finding:
@@ -111,7 +116,7 @@ def judge(evidence: Evidence) -> Finding:
     exact, computed = evidence.exact, evidence.computed
     if computed.size == 0:
         return _finding(evidence, Verdict.OK, "the input is empty: there is nothing to differentiate", None)
-    barred, reason = _undecidable(evidence)
+    barred, reasons = _undecidable(evidence)
     intended = computed if evidence.intended is None else evidence.intended
     gap = np.where(barred, 0.0, np.abs(intended - exact.values))
     if (gap > exact.errors).any():
@@ -119,7 +124,9 @@ def judge(evidence: Evidence) -> Finding:
         if isinstance(convicted, Finding):
             return convicted
     if barred.any():
-        return _finding(evidence, Verdict.UNDECIDED, reason, _worst(evidence, barred))
+        reason = "; ".join(f"{why} at {count} of {computed.size} elements" for why, count in reasons)
+        found = _finding(evidence, Verdict.UNDECIDED, reason, _worst(evidence, barred))
+        return replace(found, compared=computed.size - int(barred.sum()), left_out=reasons)
     where = _worst(evidence, np.ones(computed.shape, dtype=bool))
     usual = np.abs(computed - exact.values) <= ATOL + RTOL * np.abs(exact.values)
     if usual.all():
@@ -139,36 +146,37 @@ def _right(evidence: Evidence) -> str:
     return f"the formula is right to within {resolution:.1e}, the accuracy of the float64 reference"
 
 
-def _undecidable(evidence: Evidence) -> tuple[NDArray[np.bool_], str]:
-    """Elements that float64 cannot decide, and the first reason why."""
+def _undecidable(evidence: Evidence) -> tuple[NDArray[np.bool_], tuple[tuple[str, int], ...]]:
+    """Elements that float64 cannot decide; and why not, each counted for the first reason that holds."""
     exact, computed = evidence.exact, evidence.computed
     scale = float(np.max(np.abs(exact.values), initial=0.0, where=np.isfinite(exact.values)))
-    known_badly = (exact.errors > USEFUL * scale) & (scale > np.max(exact.errors, initial=0.0, where=exact.errors < np.inf))
+    known_badly = (exact.errors > USEFUL * scale) & (
+        scale > np.max(exact.errors, initial=0.0, where=exact.errors < np.inf)
+    )
     tests = [
-        (exact.open, "{n} of {size} elements lie on a branch boundary, where the derivative may jump"),
-        (~np.isfinite(exact.values), "the reference is not finite at {n} of {size} elements"),
-        (~np.isfinite(computed), "{candidate} is not finite at {n} of {size} elements, where the exact gradient is"),
-        (np.isinf(exact.errors), "the reference has no error bound at {n} of {size} elements"),
-        (known_badly, "the float64 reference is too inaccurate at {n} of {size} elements"),
+        (exact.open, BOUNDARY),
+        (~np.isfinite(exact.values), INFINITE),
+        (~np.isfinite(computed), COMPUTED_INFINITE),
+        (np.isinf(exact.errors), "the reference has no error bound"),
+        (known_badly, "the float64 reference is too inaccurate"),
     ]
     if evidence.intended is not None:
         apart = np.abs(computed - evidence.intended) > scale * evidence.roundoff ** (1 / 3)
         tests.append(
             (
                 ~np.isfinite(evidence.intended) | (apart & (scale > 0)),
-                "{candidate} differs between {dtype} and float64 at {n} of {size} elements by more than two thirds of "
-                "its digits: a decision may have fallen differently",
+                f"{evidence.candidate} differs between {evidence.dtype} and float64 by more than two thirds of its "
+                "digits, so that a decision may have fallen differently,",
             )
         )
     barred = np.zeros(computed.shape, dtype=bool)
-    reason = ""
-    for mask, text in tests:
-        if mask.any() and not reason:
-            reason = text.format(
-                n=int(mask.sum()), size=mask.size, candidate=evidence.candidate, dtype=evidence.dtype
-            )
+    reasons = []
+    for mask, reason in tests:
+        count = int((mask & ~barred).sum())
+        if count:
+            reasons.append((reason, count))
         barred |= mask
-    return barred, reason
+    return barred, tuple(reasons)
 
 
 def _convicted(evidence: Evidence, barred: NDArray[np.bool_]) -> Finding | None:
@@ -256,7 +264,9 @@ def _finding(
 ) -> Finding:
     shape, dtype = evidence.computed.shape, evidence.dtype
     if index is None:
-        return Finding(evidence.candidate, evidence.input, verdict, reason, 0.0, 0.0, 0.0, 0.0, None, "", advice, dtype, shape)
+        return Finding(
+            evidence.candidate, evidence.input, verdict, reason, 0.0, 0.0, 0.0, 0.0, None, "", advice, dtype, shape
+        )
     exact = evidence.exact
     computed, value = float(evidence.computed[index]), float(exact.values[index])
     known = evidence.intended is not None
@@ -313,7 +323,7 @@ def judge_differences(name: str, found: Differences, exact: Exact) -> tuple[Find
     alongside, compared_directions = _directions(found, exact)
     contradiction = bool(contradicted.any()) or alongside
     compared = int(usable.sum())
-    facts = {"dtype": "float64", "shape": exact.values.shape, "compared": compared}
+    facts: dict[str, Any] = {"dtype": "float64", "shape": exact.values.shape, "compared": compared}
     if exact.values.size == 0:
         return Finding("finite differences", name, Verdict.OK, "the input is empty", 0.0, 0.0, 0.0, 0.0, **facts), False
     if not usable.any() and not compared_directions:
@@ -322,7 +332,7 @@ def judge_differences(name: str, found: Differences, exact: Exact) -> tuple[Find
     flat = int(np.argmax(np.where(contradicted, gap, gap / 2)))
     index = tuple(int(place) for place in np.unravel_index(flat, exact.values.shape))
     worst = Worst(index, float(value[flat]), float("nan"), float(reference[flat])) if usable.any() else None
-    numbers = {
+    numbers: dict[str, Any] = {
         "rounding_error": float(gap.max(initial=0.0)) if usable.any() else float("nan"),
         "bound": float(4 * error[flat] + bound[flat]) if usable.any() else float("inf"),
         "error_ulps": _ulps(float(gap[flat]), float(reference[flat]), UNIT64) if usable.any() else float("nan"),
@@ -339,7 +349,7 @@ def judge_differences(name: str, found: Differences, exact: Exact) -> tuple[Find
         return undecided("finite differences", name, reason, **numbers), False
     near = gap[usable] <= ATOL + RTOL * np.abs(reference[usable])
     verdict = Verdict.OK if near.all() else Verdict.ROUNDING
-    return Finding("finite differences", name, verdict, reason, **numbers), False  # type: ignore[arg-type]
+    return Finding("finite differences", name, verdict, reason, **numbers), False
 
 
 def _directions(found: Differences, exact: Exact) -> tuple[bool, int]:

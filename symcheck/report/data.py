@@ -50,6 +50,7 @@ def _finding(finding: Finding) -> dict[str, object]:
         "dtype": finding.dtype,
         "shape": list(finding.shape),
         "compared": finding.compared,
+        "left_out": dict(finding.left_out),
     }
 
 
