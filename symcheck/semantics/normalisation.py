@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,15 +18,25 @@ MaybeArray: TypeAlias = Array | None
 # -- softmax ----------------------------------------------------------------------------------------------------------
 
 
+RATIO = "a0/a1"
+RATIO_OR_ZERO = "Piecewise((0, Eq(a1, 0)), (a0/a1, True))"  # the largest term is 1, unless all are masked out
+
+
 @meaning("aten._softmax")
 def softmax(b: Builder, x: Array, dim: int, *_: Any) -> Array:
     """out[i, j] = exp(x[i, j]) / sum over k of exp(x[i, k]), shifted by the largest term"""
-    return _weights(b, b.cast(x, b.result_dtype), dim)
+    return _weights(b, b.cast(x, b.result_dtype), dim, RATIO)
 
 
-def _weights(b: Builder, x: Array, dim: int) -> Array:
+@meaning("aten._safe_softmax")
+def safe_softmax(b: Builder, x: Array, dim: int, *_: Any, **__: Any) -> Array:
+    """out = the softmax of x, and 0 throughout a row of -inf"""
+    return _weights(b, b.cast(x, b.result_dtype), dim, RATIO_OR_ZERO)
+
+
+def _weights(b: Builder, x: Array, dim: int, ratio: str) -> Array:
     terms = b.pointwise("exp(a0 - a1)", x, shift_of(b, x, dim))
-    return b.pointwise("a0/a1", terms, b.sum(terms, _one(x, dim), True))
+    return b.pointwise(ratio, terms, b.sum(terms, _one(x, dim), True))
 
 
 def _one(x: Array, dim: int) -> tuple[int, ...]:
@@ -41,22 +50,6 @@ def log_softmax(b: Builder, x: Array, dim: int, *_: Any) -> Array:
     shifted = b.pointwise("a0 - a1", values, shift_of(b, values, dim))
     total = b.sum(shifted, _one(x, dim), True, "exp(a0)")
     return b.pointwise("a0 - log(a1)", shifted, total)
-
-
-@meaning("aten._safe_softmax")
-def safe_softmax(b: Builder, x: Array, dim: int, *_: Any, **__: Any) -> Array:
-    """out = the softmax of x, and 0 throughout a row of -inf"""
-    values = b.cast(x, b.result_dtype)
-    return b.pointwise(OR_ZERO, _weights(b, values, dim), _masked_out(b, values, dim))
-
-
-OR_ZERO = "Piecewise((0, a1 > 0), (a0, True))"
-
-
-def _masked_out(b: Builder, x: Array, dim: int) -> Array:
-    """Whether every element along the axis is -inf."""
-    present = b.pointwise("Piecewise((0, Eq(a0, -c0)), (1, True))", x, inf)
-    return b.pointwise("Piecewise((1, Eq(a0, 0)), (0, True))", b.sum(present, _one(x, dim), True), dtype="bool")
 
 
 @meaning("aten._softmax_backward_data")
@@ -244,18 +237,15 @@ def attention(
     attn_mask: MaybeArray = None,
     scale: float | None = None,
 ) -> tuple[Array, Array]:
-    """out[n, h, q] = sum over k of softmax over k of (scale query[n, h, q] . key[n, h, k] + mask[q, k]) value[n, h, k]"""
+    """out[n, h, q] = sum over k of softmax over k of (scale query[n, h, q] . key[n, h, k] + mask) value[n, h, k]"""
     size = query.shape[-1]
     scores = b.equation("nhqd,nhkd->nhqk", "a0*a1", query, key)
-    if scale is None:
-        scores = b.pointwise("a0/sqrt(c0)", scores, size)
-    else:
-        scores = b.pointwise("c0*a0", scores, scale)
+    scores = b.pointwise("a0/sqrt(c0)", scores, size) if scale is None else b.pointwise("c0*a0", scores, scale)
     scores = _masked(b, scores, attn_mask, causal)
     shift = shift_of(b, scores, -1)
     terms = b.pointwise("exp(a0 - a1)", scores, shift)
     total = b.sum(terms, (-1,), True)
-    weights = b.pointwise("Piecewise((0, Eq(a1, 0)), (a0/a1, True))", terms, total)
+    weights = b.pointwise(RATIO_OR_ZERO, terms, total)
     log_total = b.pointwise("a1 + log(a0)", total, shift)
     out = b.equation("nhqk,nhkd->nhqd", "a0*a1", weights, value)
     return out, b.reshape(log_total, log_total.shape[:-1])

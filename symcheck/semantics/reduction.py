@@ -54,7 +54,8 @@ def variance_and_mean(b: Builder, x: Array, dim: Dims, correction: float | None)
     deviation = b.pointwise("a0 - a1", x, centre)
     squares = b.sum(deviation, chosen, True, "a0**2")
     freedom = max(count - (1 if correction is None else correction), 0)
-    return b.pointwise("a0/c0", squares, freedom), centre
+    # Nothing left to divide by: infinite, and NaN where the squares are 0 as well.
+    return b.pointwise(*(("a0/c0", squares, freedom) if freedom else ("a0*c0", squares, inf))), centre
 
 
 @meaning("aten.var.correction")
@@ -161,8 +162,7 @@ def cumprod(b: Builder, x: Array, dim: int, **_: Any) -> Array:
 
 
 LOG_ADD_EXP = (
-    "Piecewise((a0 + log1p(exp(a1 - a0)), a0 > a1), (a1 + log1p(exp(a0 - a1)), a1 > a0),"
-    " ((a0 + a1)/2 + log(2), True))"
+    "Piecewise((a0 + log1p(exp(a1 - a0)), a0 > a1), (a1 + log1p(exp(a0 - a1)), a1 > a0), ((a0 + a1)/2 + log(2), True))"
 )
 
 
