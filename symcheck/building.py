@@ -48,6 +48,9 @@ class Builder:
         source: the user's source line, written into every statement appended while it is set.
         operator: the traced operator, likewise.
         results: the shape and dtype of each result that the traced operator had; a meaning may consult them.
+        layouts: the strides and the storage offset of each tensor that the traced operator read.
+        guards: discrete arrays that a shape depends on, with the source lines; they must be decided strictly.
+        unset: constants that stand for memory never written; no output may depend on them.
     """
 
     def __init__(self, prefix: str = "t") -> None:
@@ -56,6 +59,9 @@ class Builder:
         self.statements: list[Statement] = []
         self.source = self.operator = ""
         self.results: tuple[tuple[tuple[int, ...], str], ...] = ()
+        self.layouts: tuple[tuple[tuple[int, ...], int], ...] = ()
+        self.guards: list[tuple[Array, str]] = []
+        self.unset: list[Array] = []
         self._prefix, self._count = prefix, 0
         self._interned: dict[tuple[tuple[int, ...], str, bytes], Array] = {}
 
@@ -112,6 +118,13 @@ class Builder:
         self.constants[array] = values
         if key is not None:
             self._interned[key] = array
+        return array
+
+    def uninitialised(self, shape: Sequence[int], dtype: str) -> Array:
+        """Memory that was never written."""
+        array = self.fresh(shape, dtype)
+        self.constants[array] = np.zeros(array.shape, dtype=np.float64 if array.is_real else np.int64)
+        self.unset.append(array)
         return array
 
     def absent(self, shape: Sequence[int], dtype: str) -> Array:
@@ -299,6 +312,13 @@ class Builder:
             "Piecewise((a1, a0 < 0), (a0 + c0, True))", writer, own, array.size, dtype="int64"
         )
         return self.gather((array, values), chosen)
+
+    def nonzero(self, mask: Array, count: int) -> Array:
+        """The flat positions of the `count` elements that are not 0, ascending; their number becomes a guard."""
+        self.guards.append((mask, self.source))
+        last = self.pointwise("Piecewise((1, Eq(a0, 0)), (0, True))", self.reshape(mask, [mask.size]), dtype="int64")
+        order = self.select(last, "argsort")
+        return self.rearrange(order, lambda positions: positions[:count])
 
     def _append(self, statement: Statement) -> Array:
         self.statements.append(statement)

@@ -27,6 +27,7 @@ from symcheck.building import Builder
 from symcheck.errors import IllFormed, NonDeterministic, SymcheckError, UnknownOperator, Untraceable
 from symcheck.program import Array, Program
 from symcheck.semantics import TABLE
+from symcheck.uninitialised import ALLOCATIONS, reaches_output
 
 __all__ = ["Traced", "to_numpy", "trace", "trace_stops"]
 
@@ -70,7 +71,11 @@ def trace(call: Call, tensors: Mapping[str, Tensor]) -> Traced:
         Exception: whatever the function itself raises on these inputs.
     """
     graph = _graph(call, tensors)
-    return _Lowering(graph, list(tensors)).run()
+    lowering = _Lowering(graph, list(tensors))
+    traced = lowering.run()
+    if reaches_output(traced.program, lowering.builder.unset, {name: to_numpy(x) for name, x in tensors.items()}):
+        raise NonDeterministic("torch.empty")
+    return traced
 
 
 def trace_stops(call: Call, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
@@ -222,7 +227,6 @@ class _Lowering:
         self.module, self.names = module, names
         self.builder = Builder()
         self.values: dict[fx.Node, Any] = {}
-        self.guards: list[tuple[Any, str]] = []
 
     def run(self) -> Traced:
         names = iter(self.names)
@@ -249,7 +253,7 @@ class _Lowering:
         results = [self.values.get(out) if isinstance(out, fx.Node) else None for out in node.args[0]]  # type: ignore
         real = [(place, self._array(value)) for place, value in enumerate(results) if value is not None]
         chosen = [(place, array) for place, array in real if array.is_real]
-        guards = [(self._array(value), source) for value, source in self.guards]
+        guards = self.builder.guards
         arrays = [array for _, array in chosen]
         program = self.builder.program([*arrays, *(array for array, _ in guards)])
         return Traced(
@@ -305,13 +309,15 @@ class _Lowering:
             if isinstance(parent, _Missing):
                 return parent
             if isinstance(parent, _Folded) or not parent.is_real:
-                self.guards.append((parent, _source(node)))
+                self.builder.guards.append((self._array(parent), _source(node)))
                 continue
             where = f" at {_source(node)}" if _source(node) else ""
             raise Untraceable(f"Python code reads the value of a real tensor{where} ({node.target}), which freezes it")
         return None
 
     def _may_fold(self, node: fx.Node, parents: list[Any]) -> bool:
+        if _meaning_name(node.target) in ALLOCATIONS:  # type: ignore[arg-type]
+            return False
         if not parents:
             return True
         return all(not dtype.startswith(("float", "bfloat", "complex")) for _, dtype in _meta(node)) or str(
@@ -335,6 +341,7 @@ class _Lowering:
         args, kwargs = _plain(args), _plain(kwargs)
         b = self.builder
         b.source, b.operator, b.results = _source(node), str(node.target), _meta(node)
+        b.layouts = tuple(map(_layout, node.all_input_nodes))
         if any(dtype.startswith("complex") for _, dtype in b.results):
             return _Missing(UnknownOperator(str(node.target), b.source, "complex numbers have no meaning yet"))
         try:
@@ -378,6 +385,11 @@ def _meta(node: fx.Node) -> tuple[tuple[tuple[int, ...], str], ...]:
         for item in values
         if item is not None
     )
+
+
+def _layout(node: fx.Node) -> tuple[tuple[int, ...], int]:
+    value = node.meta.get("val")
+    return (tuple(map(int, value.stride())), int(value.storage_offset())) if isinstance(value, Tensor) else ((), 0)
 
 
 def _plain(value: Any) -> Any:

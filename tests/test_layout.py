@@ -32,6 +32,8 @@ FLOORS = [
     ("semantics/folding", 3.5),  # shared by the families: scans, trees, norms
     ("semantics/windows", 3.5),
     ("arithmetic/choices", 3.5),
+    ("arithmetic/special", 3),
+    ("arithmetic/enclosures", 3),
     ("arithmetic/double", 3.5),  # the other number systems fall back on it
     ("arithmetic/*", 4),
     ("derivation", 4),
@@ -40,6 +42,7 @@ FLOORS = [
     ("semantics/__init__", 5),
     ("semantics/*", 4),
     ("evaluation", 5),
+    ("uninitialised", 5.5),
     ("reading", 6),
     ("selfcheck", 6),
     ("tracing", 6),
