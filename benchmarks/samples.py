@@ -17,11 +17,19 @@ __all__ = ["OpSample", "differentiable_operators", "full_name", "samples"]
 
 @dataclass(frozen=True)
 class OpSample:
-    """One call of one operator, its tensor arguments named x0, x1 ... in order."""
+    """One call of one operator, its tensor arguments named x0, x1 ... in order.
+
+    Attributes:
+        name: the operator's, with the number of the sample.
+        function: takes the tensors in order.
+        inputs: the tensors.
+        wrt: those that torch says it differentiates by.
+    """
 
     name: str
     function: Callable[..., Any]
     inputs: dict[str, Tensor]
+    wrt: tuple[str, ...] = ()
 
 
 def differentiable_operators(dtype: torch.dtype = torch.float64) -> list[Any]:
@@ -61,4 +69,6 @@ def _as_function(op: Any, sample: Any, name: str) -> OpSample:
         return keep(result) if keep is not None else result
 
     function.__name__ = name
-    return OpSample(name, function, {f"x{n}": flat[place].detach() for n, place in enumerate(places)})
+    inputs = {f"x{n}": flat[place] for n, place in enumerate(places)}
+    wrt = tuple(key for key, tensor in inputs.items() if tensor.requires_grad)
+    return OpSample(name, function, {key: tensor.detach() for key, tensor in inputs.items()}, wrt)
