@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from symcheck.arithmetic.double import argument_selection, inverse_positions
+from symcheck.arithmetic.enclosures import ENCLOSURES
 from symcheck.arithmetic.layout import Contraction
 
 __all__ = ["Ball", "difference_quotient", "from_ball", "moved_balls", "to_ball", "working_precision"]
@@ -72,72 +73,6 @@ def _each(function: Callable[..., Any], count: int = 1) -> Callable[..., Any]:
     return np.frompyfunc(lambda *arguments: function(*map(_ball, arguments)), count, 1)
 
 
-def _exp(x: Any) -> Any:
-    return arb(0) if not x.is_finite() and x < 0 else x.exp()
-
-
-def _power(x: Any, y: Any) -> Any:
-    if y.is_integer():
-        return x ** int(y.unique_fmpz())
-    if x == 0 and y > 0:
-        return arb(0)
-    return x**y
-
-
-def _atan2(y: Any, x: Any) -> Any:
-    return arb.atan2(y, x)
-
-
-def _log1p(x: Any) -> Any:
-    return x.log1p()
-
-
-def _softplus(x: Any) -> Any:
-    return x + _exp(-x).log1p() if x > 0 else _exp(x).log1p()
-
-
-def _sigmoid(x: Any) -> Any:
-    return 1 / (1 + _exp(-x))
-
-
-def _erfcx(x: Any) -> Any:
-    return (x * x).exp() * x.erfc()
-
-
-def _log_ndtr(x: Any) -> Any:
-    return ((-x / arb(2).sqrt()).erfc() / 2).log()
-
-
-def _xlogy(x: Any, y: Any) -> Any:
-    return arb(0) if x == 0 else x * y.log()
-
-
-def _polygamma(order: Any, x: Any) -> Any:
-    if order == 0:
-        return x.digamma()
-    n = int(order.unique_fmpz())
-    sign = 1 if n % 2 else -1
-    return sign * arb.gamma(arb(n + 1)) * arb.zeta(arb(n + 1), x)
-
-
-def _rint(x: Any) -> Any:
-    return arb(round(Fraction(*_ratio(x))))
-
-
-def _ratio(x: Any) -> tuple[int, int]:
-    mantissa, exponent = x.mid().man_exp()
-    power = int(exponent)
-    return (int(mantissa) << power, 1) if power >= 0 else (int(mantissa), 1 << -power)
-
-
-def _trunc(x: Any) -> Any:
-    return x.mid().floor() if x.mid() >= 0 else x.mid().ceil()
-
-
-def _mod(x: Any, y: Any) -> Any:
-    return x - y * (x / y).floor()
-
-
 def _comparison(test: Callable[[Any, Any], bool]) -> Callable[..., Any]:
     def compare(left: Any, right: Any) -> bool:
         left, right = _ball(left), _ball(right)
@@ -159,35 +94,13 @@ def _piecewise(*branches: tuple[Any, Any]) -> Any:
     return result
 
 
-_METHODS = (
-    "log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sqrt rsqrt sech expm1 erf erfc erfinv gamma digamma"
-)
-
-
 class Ball:
     """The number system of object arrays of `arb`; run it inside `working_precision`."""
 
     undecided = 0
 
     namespace: dict[str, Any] = {
-        **{name: _each(getattr(arb, name)) for name in _METHODS.split() if hasattr(arb, name)},
-        "exp": _each(_exp),
-        "loggamma": _each(lambda x: abs(x.gamma()).log() if x < 0 else x.lgamma()),
-        "log1p": _each(_log1p),
-        "softplus": _each(_softplus),
-        "sigmoid": _each(_sigmoid),
-        "erfcx": _each(_erfcx),
-        "log_ndtr": _each(_log_ndtr),
-        "xlogy": _each(_xlogy, 2),
-        "atan2": _each(_atan2, 2),
-        "polygamma": _each(_polygamma, 2),
-        "zeta": _each(lambda s, a: s.zeta(a), 2),
-        "besselj": _each(lambda n, x: x.bessel_j(n), 2),
-        "bessely": _each(lambda n, x: x.bessel_y(n), 2),
-        "besseli": _each(lambda n, x: x.bessel_i(n), 2),
-        "besselk": _each(lambda n, x: x.bessel_k(n), 2),
-        "power": _each(_power, 2),
-        "reciprocal": _each(lambda x: 1 / x),
+        **{name: _each(function, count) for name, (function, count) in ENCLOSURES.items()},
         "rational": lambda p, q: arb(p) / q,
         "piecewise": _piecewise,
         "less": _comparison(lambda x, y: bool(x < y)),
@@ -199,13 +112,6 @@ class Ball:
         "both": lambda *parts: np.logical_and.reduce(np.broadcast_arrays(*parts)),
         "either": lambda *parts: np.logical_or.reduce(np.broadcast_arrays(*parts)),
         "negate": np.logical_not,
-        "Abs": _each(abs),
-        "floor": _each(lambda x: x.mid().floor()),
-        "ceiling": _each(lambda x: x.mid().ceil()),
-        "trunc": _each(_trunc),
-        "rint": _each(_rint),
-        "Mod": _each(_mod, 2),
-        "isnan": _each(lambda x: arb(int(x.is_nan()))),
         "infinity": lambda: arb("inf"),
         "undefined": lambda: arb("nan"),
         "constant_Pi": lambda: arb.pi(),
@@ -254,7 +160,7 @@ class Ball:
         values = np.asarray(value)
         if not real:
             if values.dtype == object:
-                values = np.array([int(float(v.mid())) if isinstance(v, arb) else int(v) for v in values.reshape(-1)])
+                values = np.array([_integer(v) for v in values.reshape(-1)])
             return values.astype(np.int64).reshape(np.shape(value))
         if values.dtype == object and all(isinstance(v, arb) for v in values.reshape(-1)[:1]):
             return values
@@ -292,6 +198,12 @@ class Ball:
         self, function: Callable[[Sequence[Any]], Any], values: Sequence[Any], *, real: bool
     ) -> Any:
         return function(values)
+
+
+def _integer(value: Any) -> int:
+    if not isinstance(value, arb):
+        return int(value)
+    return int(ENCLOSURES["trunc"][0](value).unique_fmpz()) if value.is_finite() else 0
 
 
 def _balls(matrix: NDArray[Any]) -> list[Any]:

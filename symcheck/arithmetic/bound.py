@@ -25,8 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from symcheck.arithmetic.choices import alternative_selections
-from symcheck.arithmetic.double import FUNCTIONS, Double, argument_selection
+from symcheck.arithmetic.double import Double, argument_selection
 from symcheck.arithmetic.layout import Contraction
+from symcheck.arithmetic.special import CROSSING, FUNCTIONS, STEP_FUNCTIONS, ULPS
 
 __all__ = ["Bound", "Bounded"]
 
@@ -34,35 +35,6 @@ UNIT = 2.0**-53
 TINY = 5e-324
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
-
-# How many ulps the float64 implementations may err by; tests/arithmetic/test_bound.py measures them against balls.
-ULPS: dict[str, float] = {name: 4.0 for name in FUNCTIONS} | {
-    "tan": 8.0,
-    "sqrt": 0.5,
-    "rsqrt": 2.0,
-    "sech": 6.0,
-    "softplus": 8.0,
-    "sigmoid": 8.0,
-    "erf": 8.0,
-    "erfc": 16.0,
-    "erfcx": 16.0,
-    "erfinv": 16.0,
-    "log_ndtr": 64.0,
-    "xlogy": 6.0,
-    "power": 4.0,
-    "gamma": 64.0,
-    "loggamma": 64.0,
-    "digamma": 64.0,
-    "polygamma": 256.0,
-    "zeta": 256.0,
-    "besselj": 1024.0,
-    "bessely": 1024.0,
-    "besseli": 1024.0,
-    "besselk": 1024.0,
-}
-# Functions that err by so many ulps of 1 near their zeros, rather than of their value.
-ABSOLUTE_ULPS: dict[str, float] = {"loggamma": 32.0, "digamma": 32.0, "besselj": 64.0, "bessely": 64.0}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bounded:
@@ -206,14 +178,15 @@ def _reciprocal(a: Bounded) -> Bounded:
 
 
 def _function(name: str) -> Callable[..., Bounded]:
-    plain, ulps, floor = FUNCTIONS[name], ULPS[name], ABSOLUTE_ULPS.get(name, 0.0)
+    plain, ulps = FUNCTIONS[name], ULPS[name]
+    slack = ulps if name in CROSSING else None
 
     def apply(*arguments: Any) -> Bounded:
         lifted = [_lift(argument) for argument in arguments]
         points = [argument.value for argument in lifted]
         value = np.asarray(plain(*points), dtype=np.float64)
-        error = 2 * ulps * UNIT * np.abs(value) + (TINY + 2 * floor * UNIT)
-        moved = [_moved(argument) for argument in lifted]
+        error = 2 * ulps * UNIT * np.abs(value) + TINY
+        moved = [_moved(argument, slack) for argument in lifted]
         for position, steps in enumerate(moved):
             # Within a few ulps the function is monotone, or turns by less than the rounding allowed for above.
             change = np.zeros(())
@@ -229,10 +202,12 @@ def _function(name: str) -> Callable[..., Bounded]:
     return apply
 
 
-def _moved(argument: Bounded) -> tuple[Floats, ...]:
-    if argument.error is None:
+def _moved(argument: Bounded, slack: float | None) -> tuple[Floats, ...]:
+    """The argument as far as it may be off, and by `slack` of its own ulps, either way."""
+    if argument.error is None and (slack is None or argument.value.dtype.kind == "i"):
         return ()
-    reach = argument.error + 2 * UNIT * np.abs(argument.value)
+    own = 0.0 if argument.error is None else argument.error
+    reach = own + 2 * (1 if slack is None else slack) * UNIT * np.abs(argument.value)
     if not np.isfinite(argument.value).all():
         reach = np.where(_exactly_infinite(argument), 0.0, reach)
     return argument.value - reach, argument.value + reach
@@ -403,15 +378,35 @@ def _step(function: Callable[[Any], Any]) -> Callable[[Any], Bounded]:
     return apply
 
 
-def _modulo(x: Any, y: Any) -> Bounded:
-    a, b = _lift(x), _lift(y)
-    quotient = _step(np.floor)(a / b)
-    result = a - b * quotient
-    return replace(result, value=np.mod(a.value, b.value))
+def _quotient_step(name: str, rounding: Callable[[Any], Any]) -> Callable[[Any, Any], Bounded]:
+    """x / y rounded to an integer; exact unless the quotient could lie on either side of a jump."""
+
+    def apply(x: Any, y: Any) -> Bounded:
+        a, b = _lift(x), _lift(y)
+        value = np.asarray(STEP_FUNCTIONS[name](a.value, b.value))
+        if a.error is None and b.error is None and not (a.active or b.active):
+            return Bounded(value)
+        return replace(_step(rounding)(a / b), value=value)
+
+    return apply
 
 
-def _is_nan(x: Any) -> Bounded:
-    return Bounded(np.isnan(_lift(x).value).astype(np.float64))
+def _modulo(name: str, quotient: str) -> Callable[[Any, Any], Bounded]:
+    def apply(x: Any, y: Any) -> Bounded:
+        a, b = _lift(x), _lift(y)
+        value = np.asarray(STEP_FUNCTIONS[name](a.value, b.value))
+        if a.error is None and b.error is None and not (a.active or b.active):
+            return Bounded(value)
+        return replace(a - b * _QUOTIENTS[quotient](a, b), value=value)
+
+    return apply
+
+
+def _exact(name: str) -> Callable[..., Bounded]:
+    return lambda *arguments: Bounded(np.asarray(STEP_FUNCTIONS[name](*(_lift(x).value for x in arguments))))
+
+
+_QUOTIENTS = {"floordiv": _quotient_step("floordiv", np.floor), "truncdiv": _quotient_step("truncdiv", np.trunc)}
 
 
 class Bound:
@@ -434,12 +429,12 @@ class Bound:
         "either": _either_of,
         "negate": _negate,
         "Abs": _absolute,
-        "floor": _step(np.floor),
-        "ceiling": _step(np.ceil),
-        "trunc": _step(np.trunc),
-        "rint": _step(np.rint),
-        "Mod": _modulo,
-        "isnan": _is_nan,
+        **{name: _step(STEP_FUNCTIONS[name]) for name in ("floor", "ceiling", "trunc", "rint", "binary_exponent")},
+        **{name: _exact(name) for name in ("isnan", "isposinf", "isneginf", "bitand", "bitor", "bitxor")},
+        **_QUOTIENTS,
+        "remainder": _modulo("remainder", "floordiv"),
+        "Mod": _modulo("Mod", "floordiv"),
+        "fmod": _modulo("fmod", "truncdiv"),
         "infinity": lambda: _lift(np.inf),
         "undefined": lambda: _lift(np.nan),
         "constant_Pi": lambda: Bounded(np.asarray(np.pi), np.asarray(UNIT * 4)),

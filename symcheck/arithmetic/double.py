@@ -1,4 +1,4 @@
-"""Plain float64: the fast arithmetic, and the special functions that all float64 work shares."""
+"""Plain float64: the fast arithmetic."""
 
 from __future__ import annotations
 
@@ -7,76 +7,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from symcheck.arithmetic.layout import Contraction
+from symcheck.arithmetic.special import FUNCTIONS, STEP_FUNCTIONS
 
-__all__ = ["FUNCTIONS", "Double", "argument_selection", "inverse_positions"]
+__all__ = ["Double", "argument_selection", "inverse_positions"]
 
 Floats = NDArray[np.float64]
-
-
-def _atan2(y: Any, x: Any) -> Any:
-    return np.arctan2(y, x)
-
-
-def _softplus(x: Any) -> Any:
-    return np.logaddexp(0.0, x)
-
-
-def _sech(x: Any) -> Any:
-    return 1.0 / np.cosh(x)
-
-
-def _polygamma(order: Any, x: Any) -> Any:
-    return special.digamma(x) if np.all(order == 0) else special.polygamma(order, x)
-
-
-def _power(x: Any, y: Any) -> Any:
-    return np.power(np.asarray(x, dtype=np.float64), y)
-
-
-# SymPy's name -> float64 implementation
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "exp": np.exp,
-    "log": np.log,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "atan2": _atan2,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1.0 / np.sqrt(x),
-    "sech": _sech,
-    "sigmoid": special.expit,
-    "softplus": _softplus,
-    "log1p": np.log1p,
-    "expm1": np.expm1,
-    "erf": special.erf,
-    "erfc": special.erfc,
-    "erfcx": special.erfcx,
-    "erfinv": special.erfinv,
-    "log_ndtr": special.log_ndtr,
-    "gamma": special.gamma,
-    "loggamma": special.gammaln,
-    "polygamma": _polygamma,
-    "digamma": special.digamma,
-    "zeta": special.zeta,
-    "besselj": special.jv,
-    "bessely": special.yv,
-    "besseli": special.iv,
-    "besselk": special.kv,
-    "xlogy": special.xlogy,
-    "power": _power,
-}
 
 
 def _piecewise(*branches: tuple[Any, Any]) -> Any:
@@ -119,6 +56,7 @@ class Double:
 
     namespace: dict[str, Any] = {
         **FUNCTIONS,
+        **STEP_FUNCTIONS,
         "reciprocal": lambda x: 1.0 / np.asarray(x, dtype=np.float64),
         "rational": lambda p, q: p / q,
         "piecewise": _piecewise,
@@ -132,12 +70,6 @@ class Double:
         "either": lambda *parts: np.logical_or.reduce(np.broadcast_arrays(*parts)),
         "negate": np.logical_not,
         "Abs": np.abs,
-        "floor": np.floor,
-        "ceiling": np.ceil,
-        "trunc": np.trunc,
-        "rint": np.rint,
-        "Mod": np.mod,
-        "isnan": lambda x: np.isnan(x).astype(np.float64),
         "infinity": lambda: np.inf,
         "undefined": lambda: np.nan,
         "constant_Pi": lambda: np.pi,
