@@ -1,13 +1,19 @@
 """What each ATen operator means: importing this package fills the table from every family."""
 
 from symcheck.semantics import (  # noqa: F401  (they register)
+    activation,
+    alignment,
+    comparison,
     contraction,
     convolution,
     elementwise,
+    loss,
     normalisation,
     pooling,
+    indexing,
     rearrangement,
     reduction,
+    special,
 )
 from symcheck.semantics.table import TABLE, Meaning
 

@@ -18,6 +18,7 @@ __all__ = [
     "finish_norm",
     "from_last",
     "kept_shape",
+    "log_weights",
     "norm_of_last",
     "norm_terms",
     "product_of_last",
@@ -79,6 +80,12 @@ def shift_of(b: Builder, x: Array, dim: Sequence[int] | int | None) -> Held:
     # SymPy's real symbols are finite, so infinity is a constant beside the body.
     finite = "Piecewise((a0, (a0 < c0) & (a0 > -c0)), (0, True))"
     return Held(b.pointwise(finite, extreme(b, x, dim), inf))
+
+
+def log_weights(b: Builder, x: Array, dim: int) -> Array:
+    """out[i, j] = x[i, j] - log(sum over k of exp(x[i, k]))"""
+    shifted = b.pointwise("a0 - a1", x, shift_of(b, x, dim))
+    return b.pointwise("a0 - log(a1)", shifted, b.sum(shifted, axes(x, dim), True, "exp(a0)"))
 
 
 def product_of_last(b: Builder, x: Array) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from symcheck.building import Builder
 from symcheck.program import Array
-from symcheck.semantics.folding import shift_of
+from symcheck.semantics.folding import log_weights, shift_of
 from symcheck.semantics.table import meaning
 
 MaybeArray: TypeAlias = Array | None
@@ -46,10 +46,7 @@ def _one(x: Array, dim: int) -> tuple[int, ...]:
 @meaning("aten._log_softmax")
 def log_softmax(b: Builder, x: Array, dim: int, *_: Any) -> Array:
     """out[i, j] = x[i, j] - log(sum over k of exp(x[i, k])), shifted by the largest term"""
-    values = b.cast(x, b.result_dtype)
-    shifted = b.pointwise("a0 - a1", values, shift_of(b, values, dim))
-    total = b.sum(shifted, _one(x, dim), True, "exp(a0)")
-    return b.pointwise("a0 - log(a1)", shifted, total)
+    return log_weights(b, b.cast(x, b.result_dtype), dim)
 
 
 @meaning("aten._softmax_backward_data")
