@@ -34,7 +34,7 @@ __all__ = ["Traced", "to_numpy", "trace", "trace_stops"]
 Call = Callable[[Mapping[str, Tensor]], tuple[Tensor, ...]]
 
 # operators beyond the core table that torch's own decompositions state in operators that have a meaning
-EXTRA_DECOMPOSITIONS = (torch.ops.aten.lerp, torch.ops.aten.addcmul, torch.ops.aten.addcdiv)
+EXTRA_DECOMPOSITIONS: tuple[Any, ...] = ()
 
 _SYMCHECK = os.path.dirname(__file__)
 _TORCH = os.path.dirname(torch.__file__)
@@ -364,7 +364,13 @@ class _Lowering:
 
 
 def _random_is_harmless(node: fx.Node) -> bool:
-    return str(node.target) == "aten._scaled_dot_product_flash_attention_for_cpu.default"
+    """Whether this call draws nothing: in evaluation mode, or where the random result is for a backward pass only."""
+    assert isinstance(node.target, torch._ops.OpOverload)
+    if str(node.target) == "aten._scaled_dot_product_flash_attention_for_cpu.default":
+        return True
+    given = dict(zip((a.name for a in node.target._schema.arguments), node.args, strict=False)) | dict(node.kwargs)
+    defaults = {a.name: a.default_value for a in node.target._schema.arguments if a.has_default_value()}
+    return any((defaults | given).get(name, True) is False for name in ("training", "train"))
 
 
 def _attribute(module: fx.GraphModule, path: str) -> Any:

@@ -89,7 +89,7 @@ class _BodyPrinter(PythonCodePrinter):  # type: ignore[misc]
     _print_Abs = _print_Max = _print_Min = _print_sign = _print_Function
     _print_floor = _print_ceiling = _print_Mod = _print_Function
     _print_exp = _print_Function
-    _print_ExpBase = _print_Function
+    _print_ExpBase = _print_loggamma = _print_Function
 
 
 _COMPILED: dict[tuple[int, sp.Expr, int, int], Callable[..., Any]] = {}

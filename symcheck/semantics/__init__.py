@@ -7,12 +7,13 @@ from symcheck.semantics import (  # noqa: F401  (they register)
     contraction,
     convolution,
     elementwise,
+    indexing,
     loss,
     normalisation,
     pooling,
-    indexing,
     rearrangement,
     reduction,
+    scattering,
     special,
 )
 from symcheck.semantics.table import TABLE, Meaning

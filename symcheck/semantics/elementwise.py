@@ -1,4 +1,4 @@
-"""Elementwise operators: one row each, the body being what the operator computes."""
+"""Elementwise operators, one row each: arithmetic, powers, exponentials, trigonometric and hyperbolic functions."""
 
 from __future__ import annotations
 
@@ -18,25 +18,41 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     ("aten.div.Scalar", "x y", "x/y"),
     ("aten.neg", "x", "-x"),
     ("aten.reciprocal", "x", "1/x"),
+    ("aten.lerp", "x y weight", "x + weight*(y - x)"),
+    ("aten.addcmul", "x y z value=1", "x + value*y*z"),
+    ("aten.addcdiv", "x y z value=1", "x + value*y/z"),
+    ("aten.deg2rad", "x", "x*pi/180"),
+    ("aten.rad2deg", "x", "x*180/pi"),
     ("aten.square", "x", "x**2"),
     ("aten.sqrt", "x", "sqrt(x)"),
     ("aten.rsqrt", "x", "1/sqrt(x)"),
-    ("aten.pow", "x y", "x**y"),
+    ("aten.hypot", "x y", "hypot(x, y)"),
+    ("aten.pow.Tensor_Scalar", "x y", "x**y"),
+    ("aten.pow.Tensor_Tensor", "x y", "powerslope(0, x, y)"),
+    ("aten.pow.Scalar", "x y", "powerslope(0, x, y)"),
+    ("aten.ldexp", "x y", "x*2**y"),
     ("aten.exp", "x", "exp(x)"),
+    ("aten.exp2", "x", "2**x"),
+    ("aten.expm1", "x", "expm1(x)"),
     ("aten.log", "x", "log(x)"),
+    ("aten.log2", "x", "log(x)/log(2)"),
+    ("aten.log10", "x", "log(x)/log(10)"),
+    ("aten.log1p", "x", "log1p(x)"),
+    ("aten.logaddexp", "x y", "logaddexp(x, y)"),
+    ("aten.logaddexp2", "x y", "logaddexp(x*log(2), y*log(2))/log(2)"),
     ("aten.sin", "x", "sin(x)"),
     ("aten.cos", "x", "cos(x)"),
+    ("aten.tan", "x", "tan(x)"),
+    ("aten.asin", "x", "asin(x)"),
+    ("aten.acos", "x", "acos(x)"),
+    ("aten.atan", "x", "atan(x)"),
+    ("aten.atan2", "y x", "atan2(y, x)"),
+    ("aten.sinh", "x", "sinh(x)"),
+    ("aten.cosh", "x", "cosh(x)"),
     ("aten.tanh", "x", "tanh(x)"),
-    ("aten.sigmoid", "x", "sigmoid(x)"),
-    ("aten.abs", "x", "Piecewise((x, x >= 0), (-x, True))"),
-    ("aten.relu", "x", "Piecewise((x, x > 0), (0, True))"),
-    ("aten.lt", "x y", "x < y"),
-    ("aten.le", "x y", "x <= y"),
-    ("aten.gt", "x y", "x > y"),
-    ("aten.ge", "x y", "x >= y"),
-    ("aten.eq", "x y", "Eq(x, y)"),
-    ("aten.ne", "x y", "Ne(x, y)"),
-    ("aten.where.self", "condition x y", "Piecewise((x, Ne(condition, 0)), (y, True))"),
+    ("aten.asinh", "x", "asinh(x)"),
+    ("aten.acosh", "x", "acosh(x)"),
+    ("aten.atanh", "x", "atanh(x)"),
 )
 
 for _row in ROWS:
@@ -47,3 +63,10 @@ for _row in ROWS:
 def to_copy(b: Builder, x: Array, *_: Any, **__: Any) -> Array:
     """out = x: exact between real dtypes; from real to integer it truncates."""
     return b.cast(x, b.result_dtype)
+
+
+@meaning("aten.frexp")
+def frexp(b: Builder, x: Array) -> tuple[Array, Array]:
+    """mantissa = x / 2^e, exponent = e, with 1/2 <= |mantissa| < 1"""
+    mantissa = b.pointwise("a0*2**(-binary_exponent(a0))", x)
+    return mantissa, b.pointwise("binary_exponent(a0)", x, dtype="int32")

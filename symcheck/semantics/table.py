@@ -77,7 +77,8 @@ def pointwise_row(family: str, operator: str, parameters: str, body: str) -> Non
         given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
         operands = [given[name] for name in names]
         arrays = tuple(isinstance(operand, Array | Held) for operand in operands)
-        return b.pointwise(_bind(body, tuple(names), arrays), *operands, dtype=b.result_dtype)
+        expression = _bind(body, tuple(names), arrays, b.result_dtype == "bool")
+        return b.pointwise(expression, *operands, dtype=b.result_dtype)
 
     if operator in TABLE:
         raise IllFormed(f"{operator} has a meaning already, in {TABLE[operator].family}")
@@ -85,9 +86,11 @@ def pointwise_row(family: str, operator: str, parameters: str, body: str) -> Non
 
 
 @lru_cache(maxsize=None)
-def _bind(body: str, names: tuple[str, ...], arrays: tuple[bool, ...]) -> sp.Expr:
-    """The body with its parameters numbered as reads or as constants."""
+def _bind(body: str, names: tuple[str, ...], arrays: tuple[bool, ...], truth: bool) -> sp.Expr:
+    """The body with its parameters numbered as reads or as constants; 0 or 1 where a truth value is wanted."""
     expression = parse(body, names)
+    if truth and not isinstance(expression, sp.logic.boolalg.Boolean):
+        expression = sp.Ne(expression, 0)
     if isinstance(expression, sp.logic.boolalg.Boolean):
         expression = sp.Piecewise((1, expression), (0, True))
     reads = iter(range(len(names)))
