@@ -100,7 +100,7 @@ def numeric(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[np.generic]]:
 
 
 def _exact(value: Bounded) -> Exact:
-    values = np.asarray(value.value, dtype=np.float64)
+    values = np.array(value.value, dtype=np.float64)  # a copy: it may be a view that cannot be written to
     error = np.zeros(values.shape) if value.error is None else np.broadcast_to(value.error, values.shape)
     opened = np.zeros(values.shape, dtype=bool) if value.open is None else np.broadcast_to(value.open, values.shape)
     return Exact(values, np.where(np.isnan(error), np.inf, error), opened)
