@@ -68,7 +68,23 @@ def _as_function(op: Any, sample: Any, name: str) -> OpSample:
         keep = sample.output_process_fn_grad
         return keep(result) if keep is not None else result
 
+    function = _differentiable_outputs(function, [flat[place] for place in places])
     function.__name__ = name
     inputs = {f"x{n}": flat[place] for n, place in enumerate(places)}
     wrt = tuple(key for key, tensor in inputs.items() if tensor.requires_grad)
     return OpSample(name, function, {key: tensor.detach() for key, tensor in inputs.items()}, wrt)
+
+
+def _differentiable_outputs(function: Callable[..., Any], tensors: list[Tensor]) -> Callable[..., Any]:
+    """The function without the outputs that autograd declares as having no derivative, such as saved statistics."""
+    try:
+        with torch.random.fork_rng(devices=[]):
+            outputs = function(*(tensor.clone() for tensor in tensors))
+    except Exception:  # whoever calls it next sees the same error
+        return function
+    if not isinstance(outputs, tuple | list):
+        return function
+    keep = [place for place, out in enumerate(outputs) if isinstance(out, Tensor) and out.requires_grad]
+    if not keep or len(keep) == len(outputs):
+        return function
+    return lambda *values: tuple(function(*values)[place] for place in keep)

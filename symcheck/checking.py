@@ -250,7 +250,9 @@ class _Run:
     def _mismatch(self, outputs: Sequence[Floats] | str) -> str:
         """Why the traced program is not to be trusted at this input; "" if it is."""
         if self.point.undecided:
-            return f"Python code looks at a value that rounding could change, at {self.point.undecided[0] or 'a branch'}"
+            return (
+                f"Python code looks at a value that rounding could change, at {self.point.undecided[0] or 'a branch'}"
+            )
         if isinstance(outputs, str):
             return ""
         for output, exact in zip(outputs, self.point.outputs, strict=True):
@@ -263,9 +265,11 @@ class _Run:
 
     @cached_property
     def _dtype(self) -> torch.dtype:
-        """The narrowest dtype among the real inputs: what the candidates compute in."""
-        real = [tensor.dtype for tensor in self.tensors.values() if tensor.is_floating_point()]
-        return max(real, key=lambda dtype: torch.finfo(dtype).eps)
+        """The narrowest dtype among the real inputs and what is computed from them: the candidates' precision."""
+        statements = self.derived.traced.program.statements
+        inside = {statement.out.dtype for statement in statements if statement.out.is_real}
+        real = {tensor.dtype for tensor in self.tensors.values() if tensor.is_floating_point()}
+        return max(real | {getattr(torch, dtype) for dtype in inside}, key=lambda dtype: torch.finfo(dtype).eps)
 
     @cached_property
     def _roundoff(self) -> float:
@@ -351,10 +355,7 @@ class _Run:
         narrow = self._dtype is not torch.float64
         intended = again(torch.float64, self.tensors) if narrow else None
         high, blocked = self._high_reference() if narrow else (self.derived, "")
-        if high is not self.derived:
-            exact_high = self._at(high, self.tensors, cotangents, name)
-        else:
-            exact_high = exact
+        exact_high = exact if high is self.derived else self._at(high, self.tensors, cotangents, name)
 
         def rung() -> Rung:
             if narrow:
@@ -370,7 +371,13 @@ class _Run:
                 moved = {**self.tensors, name: _moved(self.tensors[name], dtype, self.generator)}
                 there = self._at(high, moved, cotangents, name)
                 rungs.append(
-                    Rung(again(dtype, moved), there, float(torch.finfo(dtype).eps) / 2, again(torch.float64, moved), there)
+                    Rung(
+                        again(dtype, moved),
+                        there,
+                        float(torch.finfo(dtype).eps) / 2,
+                        again(torch.float64, moved),
+                        there,
+                    )
                 )
             return rungs
 
@@ -380,6 +387,7 @@ class _Run:
             gradient.values,
             gradient.dtype,
             unit_roundoff(gradient.dtype),
+            max(self._roundoff, unit_roundoff(gradient.dtype)),
             exact,
             intended if exact_high is exact or intended is None else intended - exact_high.values + exact.values,
             rung,
@@ -428,7 +436,9 @@ class _Run:
             contradicted |= against
         findings = findings + [judged[name] for name in self.wrt]
         if contradicted:
-            reason = "finite differences contradict the traced program, so it may not be the function: nothing is decided"
+            reason = (
+                "finite differences contradict the traced program, so it may not be the function: nothing is decided"
+            )
             findings = [
                 f if f.candidate == "finite differences" else undecided(f.candidate, f.input, reason, dtype=f.dtype)
                 for f in findings
@@ -466,9 +476,7 @@ class _Run:
         return (*judge_differences(name, found, exact), found.evaluations)
 
 
-def _cotangents(
-    given: Any, shapes: Sequence[tuple[int, ...]], generator: np.random.Generator
-) -> tuple[Floats, ...]:
+def _cotangents(given: Any, shapes: Sequence[tuple[int, ...]], generator: np.random.Generator) -> tuple[Floats, ...]:
     if given is None:
         return tuple(_dyadic(shape, generator) if shape else np.ones(()) for shape in shapes)
     tensors = list(given) if isinstance(given, tuple | list) else [given]

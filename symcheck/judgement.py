@@ -85,6 +85,7 @@ class Evidence:
         computed: the candidate's values as it ran.
         dtype: what it ran in.
         roundoff: the unit roundoff of that dtype.
+        coarsest: the largest unit roundoff among the dtypes on the way from the inputs to the outputs.
         exact: the reference.
         intended: the candidate in float64; None if it could not be run so.
         rung: the ladder at this input, run only when needed.
@@ -98,6 +99,7 @@ class Evidence:
     computed: Floats
     dtype: str
     roundoff: float
+    coarsest: float
     exact: Exact
     intended: Floats | None
     rung: Callable[[], Rung]
@@ -132,12 +134,13 @@ def judge(evidence: Evidence) -> Finding:
     if usual.all():
         return _finding(evidence, Verdict.OK, _right(evidence), where)
     count = int((~usual).sum())
+    atol = _round_up(float(np.abs(computed - exact.values).max()))
     return _finding(
         evidence,
         Verdict.ROUNDING,
         f"{_right(evidence)}; torch.allclose would reject {count} of {computed.size} elements",
         where,
-        advice=f"accept it with atol={_round_up(float(np.abs(computed - exact.values).max()))}, which covers this input",
+        advice=f"accept it with atol={atol}, which covers this input",
     )
 
 
@@ -161,11 +164,11 @@ def _undecidable(evidence: Evidence) -> tuple[NDArray[np.bool_], tuple[tuple[str
         (known_badly, "the float64 reference is too inaccurate"),
     ]
     if evidence.intended is not None:
-        apart = np.abs(computed - evidence.intended) > scale * evidence.roundoff ** (1 / 3)
+        apart = np.abs(computed - evidence.intended) > scale * evidence.coarsest ** (1 / 3)
         tests.append(
             (
                 ~np.isfinite(evidence.intended) | (apart & (scale > 0)),
-                f"{evidence.candidate} differs between {evidence.dtype} and float64 by more than two thirds of its "
+                f"{evidence.candidate} differs between its own precision and float64 by more than two thirds of its "
                 "digits, so that a decision may have fallen differently,",
             )
         )
