@@ -90,8 +90,11 @@ def _piecewise(*branches: tuple[Any, Any]) -> Any:
     result = np.full(shape, arb("nan"), dtype=object)
     for value, condition in reversed(branches):
         mask = np.broadcast_to(condition, shape)
-        result = np.where(mask, np.broadcast_to(np.asarray(value, dtype=object), shape), result)
+        result = np.where(mask, np.broadcast_to(np.asarray(_each(_ball)(value), dtype=object), shape), result)
     return result
+
+
+_MIDPOINTS = _each(lambda x: x.mid() if x.is_finite() else x)
 
 
 class Ball:
@@ -128,6 +131,9 @@ class Ball:
         if isinstance(value, Fraction):
             return arb(value.numerator) / value.denominator
         return arb(value)
+
+    def hold(self, value: NDArray[Any]) -> NDArray[Any]:
+        return value if value.dtype != object else _MIDPOINTS(value)
 
     def shape(self, value: NDArray[Any]) -> tuple[int, ...]:
         return np.shape(value)

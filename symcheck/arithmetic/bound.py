@@ -451,6 +451,9 @@ class Bound:
     def constant(self, value: Any) -> Any:
         return value if isinstance(value, int) and abs(value) <= 1 << 53 else float(value)
 
+    def hold(self, value: Bounded) -> Bounded:
+        return Bounded(value.value)
+
     def shape(self, value: Bounded) -> tuple[int, ...]:
         return np.shape(value.value)
 

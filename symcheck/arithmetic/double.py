@@ -83,6 +83,9 @@ class Double:
     def constant(self, value: Any) -> Any:
         return value if isinstance(value, int) else float(value)
 
+    def hold(self, value: NDArray[Any]) -> NDArray[Any]:
+        return value
+
     def shape(self, value: NDArray[Any]) -> tuple[int, ...]:
         return np.shape(value)
 

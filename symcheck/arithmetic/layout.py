@@ -29,6 +29,9 @@ class Numbers(Protocol[T]):
     def constant(self, value: Any) -> T | Any:
         """The value of a body's constant."""
 
+    def hold(self, value: T) -> T:
+        """The computed value as an exact number, without its error."""
+
     def shape(self, value: T) -> tuple[int, ...]:
         """The shape of a value."""
 

@@ -132,7 +132,7 @@ def multi_margin(
     reduction: int = MEAN,
 ) -> Array:
     """out[n] = sum over j other than y of w[y] max(0, margin - x[n, y] + x[n, j])^p / classes, for y = target[n]"""
-    classes = x.shape[-1]
+    classes = x.shape[-1] if x.shape else 1
     rows = b.reshape(x, (x.size // classes, classes))
     labels = b.reshape(target, (rows.shape[0],))
     excess = b.equation("nj,n->nj", "a0 - a1 + c0", rows, b.take_last(rows, labels), margin)
