@@ -13,8 +13,9 @@ from symcheck.arithmetic.bound import Bound, Bounded
 from symcheck.binding import Binding
 from symcheck.derivation import derive
 from symcheck.evaluation import evaluate
+from symcheck.lowering import Traced, to_numpy
 from symcheck.program import Program
-from symcheck.tracing import Traced, to_numpy, trace
+from symcheck.tracing import trace
 
 __all__ = ["Derived", "Exact", "Point", "derive_reference"]
 
