@@ -27,6 +27,8 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     ("aten.bitwise_xor", "x y", "bitxor(x, y)"),
     ("aten.bitwise_left_shift", "x y", "x*2**y"),
     ("aten.bitwise_right_shift", "x y", "floordiv(x, 2**y)"),
+    ("aten.__lshift__", "x y", "x*2**y"),
+    ("aten.__rshift__", "x y", "floordiv(x, 2**y)"),
     ("aten.isnan", "x", "Ne(isnan(x), 0)"),
     ("aten.isinf", "x", "isposinf(x) + isneginf(x) > 0"),
     ("aten.isposinf", "x", "Ne(isposinf(x), 0)"),
