@@ -28,8 +28,7 @@ def evaluate(
     numbers: Numbers[Any],
     *,
     moving: Sequence[str] | None = None,
-    keep: bool = False,
-) -> list[Any] | Values:
+) -> list[Any]:
     """Evaluate a program at given inputs.
 
     Args:
@@ -37,10 +36,9 @@ def evaluate(
         inputs: one array per input, by name, shape as declared.
         numbers: the number system.
         moving: the inputs that a derivative moves; ties among the others are no kinks. All real ones by default.
-        keep: return every array by name instead of the outputs only.
 
     Returns:
-        One value of the number system per output, in order; with `keep`, all values by name.
+        One value of the number system per output, in order.
 
     Raises:
         Misuse: an input is missing or has another shape than declared.
@@ -51,13 +49,13 @@ def evaluate(
         values[array.name] = numbers.lift(_given(array, inputs), real=array.is_real, active=active)
     for array, constant in program.constants.items():
         values[array.name] = numbers.lift(constant, real=array.is_real, active=False)
-    last = {} if keep else _last_uses(program)
+    last = _last_uses(program)
     with np.errstate(all="ignore"):
         for position, statement in enumerate(program.statements):
             values[statement.out.name] = _evaluate(statement, values, numbers)
             for name in last.get(position, ()):
                 values.pop(name, None)
-    return values if keep else [values[array.name] for array in program.outputs]
+    return [values[array.name] for array in program.outputs]
 
 
 def _given(array: Array, inputs: Mapping[str, NDArray[np.generic]]) -> NDArray[np.generic]:

@@ -68,7 +68,7 @@ FAMILIES = ["report"]
 
 # Third-party packages that only some rooms may import, by pattern; (pattern, floor) admits a floor and above.
 RESERVED = {
-    "torch": (["semantics/*", "binding", "tracing"], 7),
+    "torch": (["semantics/*", "binding", "lowering", "tracing"], 7),
     "flint": (["arithmetic/*"], None),
     "pytest": (["pytest_plugin"], None),
 }
