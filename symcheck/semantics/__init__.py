@@ -9,11 +9,14 @@ from symcheck.semantics import (  # noqa: F401  (they register)
     elementwise,
     indexing,
     loss,
+    max_pooling,
     normalisation,
     pooling,
     rearrangement,
     reduction,
+    resampling,
     scattering,
+    selection,
     special,
 )
 from symcheck.semantics.table import TABLE, Meaning
