@@ -21,7 +21,7 @@ from symcheck.findings import Finding, Verdict
 from symcheck.judgement import Evidence, Rung, judge, judge_differences, undecided
 from symcheck.reference import Derived, Exact, Point, derive_reference, numeric
 from symcheck.report import data, text
-from symcheck.tracing import trace_stops
+from symcheck.stops import find_stops
 
 __all__ = ["Checker", "Report", "assert_gradients", "bind_formulas", "check"]
 
@@ -298,7 +298,8 @@ class _Run:
 
         def remarks() -> str:
             said = ["autograd returns None: it sees no path to this input"] if gradient.missing else []
-            stops = trace_stops(self.binding.call, self.tensors)
+            leaves = {key: t.detach().requires_grad_(key in self.wrt).clone() for key, t in self.tensors.items()}
+            stops = find_stops(self.binding.call, leaves)
             return "; ".join([*said, *([f"autograd is stopped by {', '.join(stops)}"] if stops else [])])
 
         return judge(self._evidence("autograd", name, gradient, again, self.cotangents, remarks))

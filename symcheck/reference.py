@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from symcheck.arithmetic.bound import Bound, Bounded
+from symcheck.arithmetic.double import Double
 from symcheck.binding import Binding
 from symcheck.derivation import derive
 from symcheck.evaluation import evaluate
@@ -43,28 +44,33 @@ class Point:
         gradients: by input name.
         outputs: the primal's outputs, with their bounds.
         undecided: source lines where Python looked at a value that is not decided strictly.
+        diverted: source lines where Python looked at a value that was another one when the function was traced.
     """
 
     gradients: Mapping[str, Exact]
     outputs: tuple[Exact, ...]
     undecided: tuple[str, ...]
+    diverted: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Derived:
-    """A traced function with its derived gradient; good for any values of the shapes and dtypes it was traced at.
+    """A traced function with its derived gradient.
+
+    It is good for any values of the shapes and dtypes it was traced at, as long as Python code that looks at values
+    sees the same.
 
     Attributes:
         traced: the function's program.
         gradient: the program of gradients, then outputs, then guards.
         wrt: the inputs differentiated by.
-        shapes: of the outputs.
+        decisions: the values that Python code looked at where the function was traced, in the order of its guards.
     """
 
     traced: Traced
     gradient: Program
     wrt: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
+    decisions: tuple[NDArray[np.generic], ...]
 
     def at(self, tensors: Mapping[str, NDArray[np.generic]], cotangents: Sequence[NDArray[np.float64]]) -> Point:
         """Evaluate at inputs (float64 or integer arrays by name), with one cotangent per output."""
@@ -72,16 +78,21 @@ class Derived:
         values = evaluate(self.gradient, given, Bound(), moving=self.wrt)
         gradients, rest = values[: len(self.wrt)], values[len(self.wrt) :]
         outputs, guards = rest[: self.traced.outputs], rest[self.traced.outputs :]
-        undecided = tuple(
-            source
-            for guard, source in zip(guards, self.traced.guards, strict=True)
-            if guard.other is not None and bool((guard.other != guard.value).any())
-        )
+        sources = self.traced.guards
         return Point(
             {name: _exact(value) for name, value in zip(self.wrt, gradients, strict=True)},
             tuple(map(_exact, outputs)),
-            undecided,
+            tuple(source for guard, source in zip(guards, sources, strict=True) if _is_open(guard)),
+            tuple(
+                source
+                for guard, taken, source in zip(guards, self.decisions, sources, strict=True)
+                if not np.array_equal(guard.value, taken)
+            ),
         )
+
+
+def _is_open(guard: Bounded) -> bool:
+    return guard.other is not None and bool((guard.other != guard.value).any())
 
 
 def derive_reference(binding: Binding, tensors: Mapping[str, Tensor]) -> Derived:
@@ -90,9 +101,18 @@ def derive_reference(binding: Binding, tensors: Mapping[str, Tensor]) -> Derived
     Raises:
         UnknownOperator, NonDeterministic, Untraceable: as `trace`.
     """
-    traced = trace(binding.call, tensors)
-    shapes = tuple(array.shape for array in traced.program.outputs[: traced.outputs])
-    return Derived(traced, derive(traced.program, binding.wrt, keep=True), binding.wrt, shapes)
+    apart = {name: tensor.detach().requires_grad_(name in binding.wrt) for name, tensor in tensors.items()}
+    traced = trace(binding.call, apart)
+    return Derived(traced, derive(traced.program, binding.wrt, keep=True), binding.wrt, _decisions(traced, tensors))
+
+
+def _decisions(traced: Traced, tensors: Mapping[str, Tensor]) -> tuple[NDArray[np.generic], ...]:
+    if not traced.guards:
+        return ()
+    primal = traced.program
+    guards = primal.outputs[traced.outputs :]
+    looked_at = Program(primal.inputs, primal.constants, primal.statements, guards)
+    return tuple(map(np.asarray, evaluate(looked_at, numeric(tensors), Double())))
 
 
 def numeric(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[np.generic]]:

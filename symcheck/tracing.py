@@ -20,10 +20,10 @@ from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_f
 from torch.fx.experimental import proxy_tensor
 
 from symcheck.errors import NonDeterministic, SymcheckError, Untraceable
-from symcheck.lowering import Lowering, Traced, has_meaning, is_random, source_line, to_numpy
+from symcheck.lowering import Lowering, Traced, has_meaning, is_random, to_numpy
 from symcheck.uninitialised import reaches_output
 
-__all__ = ["trace", "trace_graph", "trace_stops"]
+__all__ = ["trace", "trace_graph"]
 
 Call = Callable[[Mapping[str, Tensor]], tuple[Tensor, ...]]
 
@@ -55,32 +55,6 @@ def trace(call: Call, tensors: Mapping[str, Tensor]) -> Traced:
     return traced
 
 
-def trace_stops(call: Call, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """The places where autograd is told to stop: `no_grad`, `detach`, `.data`; source lines where known.
-
-    A second trace, before autograd's own dispatch, finds them; the program's gradient flows through them on purpose.
-    """
-    names = list(tensors)
-
-    def flat(*values: Tensor) -> tuple[Tensor, ...]:
-        return call(dict(zip(names, values, strict=True)))
-
-    clones = [tensor.detach().clone() for tensor in tensors.values()]
-    try:
-        with _source_lines(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            module = proxy_tensor.make_fx(flat, pre_dispatch=True, _error_on_data_dependent_ops=False)(*clones)
-    except Exception:  # the report then has no such note; the main trace decides what can be said
-        return ()
-    stops = []
-    for node in module.graph.nodes:
-        if node.target is torch.ops.aten.detach.default:
-            stops.append(f"detach at {source_line(node)}" if source_line(node) else "detach")
-        elif node.target is torch._C._set_grad_enabled and node.args == (False,):
-            stops.append(f"no_grad at {source_line(node)}" if source_line(node) else "no_grad")
-    return tuple(dict.fromkeys(stops))
-
-
 def trace_graph(call: Call, tensors: Mapping[str, Tensor]) -> fx.GraphModule:
     """The ATen graph of a function of named tensors: functionalised, its inputs apart, its source lines recorded.
 
@@ -93,9 +67,7 @@ def trace_graph(call: Call, tensors: Mapping[str, Tensor]) -> fx.GraphModule:
     def flat(*values: Tensor) -> tuple[Tensor, ...]:
         return call(dict(zip(names, values, strict=True)))
 
-    clones = [tensor.detach().clone() for tensor in tensors.values()]
-    for clone, tensor in zip(clones, tensors.values(), strict=True):
-        clone.requires_grad_(tensor.requires_grad and (clone.is_floating_point() or clone.is_complex()))
+    clones = [_copy(tensor, tensor.requires_grad) for tensor in tensors.values()]
     functional = dispatch_functionalize(flat, mode=FunctionalTensorMode(pre_dispatch=False))
     options: dict[str, Any] = {
         "decomposition_table": _decompositions(),
@@ -116,7 +88,7 @@ def _graph_unfunctionalised(
     flat: Callable[..., Any], clones: list[Tensor], options: dict[str, Any], first: Exception
 ) -> fx.GraphModule:
     """Where functionalisation fails: run the function itself, then trace without, if nothing is written in place."""
-    flat(*(clone.detach().clone().requires_grad_(clone.requires_grad) for clone in clones))  # its own error, if any
+    flat(*(_copy(clone, clone.requires_grad) for clone in clones))  # its own error, if any
     try:
         module = proxy_tensor.make_fx(flat, **options)(*(clone.detach().clone() for clone in clones))
     except Exception as error:
@@ -125,6 +97,11 @@ def _graph_unfunctionalised(
         if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
             raise Untraceable(_one_line(first)) from first
     return module
+
+
+def _copy(tensor: Tensor, requires_grad: bool) -> Tensor:
+    """A copy for a function to use as it likes: not a leaf, so that it may write to it and still differentiate by it."""
+    return tensor.detach().requires_grad_(requires_grad).clone()
 
 
 def _one_line(error: Exception) -> str:

@@ -49,6 +49,8 @@ FLOORS = [
     ("tracing", 6),
     ("writing", 6),
     ("candidates", 7),
+    ("points", 7),
+    ("stops", 7),
     ("reference", 7),
     ("judgement", 8),
     ("diagnosis", 9),
