@@ -7,7 +7,7 @@ tests/test_functions.py checks every one at 50 digits.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import sympy as sp
@@ -42,7 +42,8 @@ class Defined(sp.Function):  # type: ignore[misc]
     def fdiff(self, argindex: int = 1) -> sp.Expr:
         """SymPy's derivative of the definition, rewritten by the identities."""
         orders, arguments = self.args[: self.orders], self.args[self.orders :]
-        slope = _slope(type(self), orders, len(arguments), argindex - 1 - self.orders)
+        function: Any = type(self)
+        slope = _slope(function, orders, len(arguments), argindex - 1 - self.orders)
         return slope.xreplace(dict(zip(formals(len(arguments)), arguments, strict=True)))
 
 
@@ -51,8 +52,8 @@ def formals(count: int) -> tuple[sp.Symbol, ...]:
     return tuple(sp.Symbol(f"t{position}", real=True) for position in range(count))
 
 
-@lru_cache(maxsize=None)
-def _slope(function: type[Defined], orders: tuple[sp.Expr, ...], count: int, place: int) -> sp.Expr:
+@cache
+def _slope(function: Any, orders: tuple[sp.Expr, ...], count: int, place: int) -> sp.Expr:
     if place < 0 or not all(order.is_Integer for order in orders):
         raise UnknownOperator(function.__name__, detail="its orders must be literal integers")
     symbols = formals(count)
@@ -227,7 +228,7 @@ class xlog1py(Defined):
 
 
 class powerslope(Defined):
-    """The n-th derivative of x^y by x, y (y - 1) ... (y - n + 1) x^(y - n): 0 where its coefficient is, also at x = 0."""
+    """The n-th derivative of x^y by x: y(y - 1) ... (y - n + 1) x^(y - n), 0 where its coefficient is, even at x = 0."""
 
     nargs = 3
     orders = 1
@@ -275,7 +276,9 @@ class besselke(Defined):
         return _scaled_neighbours(cls, sp.besselk, *arguments)
 
 
-def _scaled_neighbours(scaled: type[Defined], plain: Any, order: sp.Expr, x: sp.Expr) -> Any:
+def _scaled_neighbours(
+    scaled: type[Defined], plain: Any, order: sp.Expr, x: sp.Expr
+) -> tuple[tuple[sp.Expr, sp.Expr], ...]:
     slope = sp.diff(scaled.definition(order, x), x)
     scale = scaled(order, x) * plain(order, x) / scaled.definition(order, x) / scaled(order, x)
     same = slope.xreplace({plain(n, x): scaled(n, x) * scale for n in range(int(order) + 2)})

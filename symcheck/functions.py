@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import sympy as sp
@@ -14,19 +14,19 @@ from symcheck.steps import STEPS
 __all__ = ["DEFINED", "IDENTITIES", "constant_symbol", "differentiate", "parse", "read_symbol", "tidy"]
 
 
-@lru_cache(maxsize=None)
+@cache
 def read_symbol(position: int) -> sp.Symbol:
     """The symbol that stands for a statement's read number `position` in its body."""
     return sp.Symbol(f"a{position}", real=True)
 
 
-@lru_cache(maxsize=None)
+@cache
 def constant_symbol(position: int) -> sp.Symbol:
     """The symbol that stands for a statement's constant number `position` in its body."""
     return sp.Symbol(f"c{position}", real=True)
 
 
-@lru_cache(maxsize=None)
+@cache
 def parse(text: str, names: tuple[str, ...] = ()) -> sp.Expr:
     """Read an expression of our own tables (never a user's): its names are real symbols and the functions here."""
     symbols: dict[str, Any] = {name: sp.Symbol(name, real=True) for name in names}
@@ -34,7 +34,7 @@ def parse(text: str, names: tuple[str, ...] = ()) -> sp.Expr:
     return sp.sympify(text, locals=dict(DEFINED) | dict(STEPS) | symbols)
 
 
-@lru_cache(maxsize=None)
+@cache
 def differentiate(body: sp.Expr, symbol: sp.Symbol) -> sp.Expr:
     """SymPy's derivative of a scalar body by one of its symbols, tidied and remembered.
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from symcheck.arithmetic.choices import alternative_selections
 from symcheck.arithmetic.double import Double, argument_selection
 from symcheck.arithmetic.layout import Contraction
-from symcheck.arithmetic.special import CROSSING, FUNCTIONS, STEP_FUNCTIONS, ULPS
+from symcheck.arithmetic.special import CONDITIONED, FUNCTIONS, STEP_FUNCTIONS, ULPS
 
 __all__ = ["Bound", "Bounded"]
 
@@ -179,7 +179,7 @@ def _reciprocal(a: Bounded) -> Bounded:
 
 def _function(name: str) -> Callable[..., Bounded]:
     plain, ulps = FUNCTIONS[name], ULPS[name]
-    slack = ulps if name in CROSSING else None
+    slack = ulps if name in CONDITIONED else None
 
     def apply(*arguments: Any) -> Bounded:
         lifted = [_lift(argument) for argument in arguments]

@@ -84,6 +84,8 @@ def _ndtri(x: Any) -> Any:
 
 
 def _loggamma(x: Any) -> Any:
+    if not x > 0 and x.is_integer():
+        return arb("inf")
     return abs(x.gamma()).log() if x < 0 else x.lgamma()
 
 
@@ -103,7 +105,20 @@ def _zeta(s: Any, a: Any = None) -> Any:
 
 
 def _bessel(method: Callable[..., Any], scaled: bool = False) -> Callable[..., Any]:
-    return lambda n, x: method(x, n, scaled) if scaled else method(x, n)
+    """A Bessel function; again with guard bits where its series cancels, by about 3 bits for each unit of x."""
+
+    def evaluate(order: Any, x: Any) -> Any:
+        return method(x, order, True) if scaled else method(x, order)
+
+    def apply(order: Any, x: Any) -> Any:
+        value = evaluate(order, x)
+        if not x.is_finite() or value.rel_accuracy_bits() > flint.ctx.prec - 40:
+            return value
+        guard = 4 * int(min(float(abs(x).upper()), 4096.0)) + 32
+        with flint.ctx.workprec(flint.ctx.prec + guard):
+            return evaluate(order, x)
+
+    return apply
 
 
 def _ratio(x: Any) -> Fraction:

@@ -77,7 +77,10 @@ def bitwise_not(b: Builder, x: Array) -> Array:
 
 @meaning("aten.clamp")
 def clamp(
-    b: Builder, x: Array, min: float | Array | None = None, max: float | Array | None = None  # noqa: A002
+    b: Builder,
+    x: Array,
+    min: float | Array | None = None,
+    max: float | Array | None = None,
 ) -> Array:
     """out = x, but min where x < min, then max where that is above max"""
     out = x
