@@ -228,7 +228,7 @@ class xlog1py(Defined):
 
 
 class powerslope(Defined):
-    """The n-th derivative of x^y by x: y(y - 1) ... (y - n + 1) x^(y - n), 0 where its coefficient is, even at x = 0."""
+    """The n-th derivative of x^y by x: y(y - 1) ... (y - n + 1) x^(y - n), 0 where its factors are, even at x = 0."""
 
     nargs = 3
     orders = 1

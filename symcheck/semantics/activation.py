@@ -27,6 +27,8 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     ("aten.hardswish", "x", "Piecewise((0, x <= -3), (x, x >= 3), (x*(x + 3)/6, True))"),
     ("aten.hardshrink", "x lambd=0.5", "Piecewise((0, (x >= -lambd) & (x <= lambd)), (x, True))"),
     ("aten.softshrink", "x lambd=0.5", "Piecewise((x - lambd, x > lambd), (x + lambd, x < -lambd), (0, True))"),
+    ("aten.hardshrink_backward", "g x lambd", "Piecewise((0, (x >= -lambd) & (x <= lambd)), (g, True))"),
+    ("aten.softshrink_backward", "g x lambd", "Piecewise((0, (x >= -lambd) & (x <= lambd)), (g, True))"),
     (
         "aten.softplus",
         "x beta=1 threshold=20",
