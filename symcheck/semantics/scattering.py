@@ -15,6 +15,8 @@ from symcheck.semantics.table import meaning
 NAMES = {"add": "sum", "multiply": "prod", "max": "amax", "min": "amin"}
 NEUTRAL = {"sum": 0, "mean": 0, "prod": 1, "amax": -inf, "amin": inf}
 MEMBER = "Piecewise((a0, Eq(a1, a2)), (c0, True))"  # an element where its group is the target, else neutral
+DIVIDED = "Piecewise((a0/(a1 + c0), a1 + c0 > 0), (a0, True))"
+STARTED = "Piecewise((1, a0 <= a1), (0, True))"
 COUNTED = "Piecewise((1, Eq(a0, a1)), (0, True))"
 
 
@@ -31,7 +33,7 @@ def _reduce_groups(
         total = b.equation("ok,ok,d->od", MEMBER, source, group, slots, 0)
         total = total if start is None else b.add([start, total])
         if reduce == "mean":
-            total = b.pointwise("a0/(a1 + c0)", total, count, 0 if start is None else 1)
+            total = b.pointwise(DIVIDED, total, count, 0 if start is None else 1)
         return total, count
     members = b.equation("ok,ok,d->odk", MEMBER, source, group, slots, NEUTRAL[reduce])
     if start is not None:
@@ -123,12 +125,7 @@ def embedding_bag(
 ) -> tuple[Array | None, ...]:
     """out[s, d] = sum, mean or maximum of p[n] * weight[indices[n], d] over the n from offsets[s] to the next"""
     bags, width = b.result_shape
-    group = _bag_of(
-        b,
-        indices,
-        b.rearrange(offsets, lambda places: places[:bags]),
-        padding % weight.shape[0] if padding >= 0 else -1,
-    )
+    group = _bag_of(b, indices, b.rearrange(offsets, lambda places: places[:bags]), padding)
     if indices.size == 0:
         return b.constant(np.zeros((bags, width)), weight.dtype), None, None, None
     places = b.equation("n,d->dn", "c0*a0 + a1", indices, b.constant(np.arange(width)), width, dtype="int64")
@@ -136,7 +133,10 @@ def embedding_bag(
     if weights is not None:
         rows = b.pointwise("a0*a1", rows, weights)
     group = b.expand(group, (width, indices.size))
-    out, count = _reduce_groups(b, None, rows, group, bags, ("sum", "mean", "amax")[mode])
+    out, count = _reduce_groups(b, None, rows, group, bags, "mean" if mode == 1 else "sum")
+    if mode == 2:  # chosen by the index, so that a row that occurs twice does not tie with itself
+        members = b.equation("ok,ok,d->odk", MEMBER, rows, group, b.constant(np.arange(bags)), -inf)
+        out = b.gather((weight,), b.take_last(places, b.select(members, "argmax")))
     if mode:
         out = b.pointwise("Piecewise((a0, a1 > 0), (0, True))", out, count)
     return b.permute(out, [1, 0]), None, None, None
@@ -145,7 +145,7 @@ def embedding_bag(
 def _bag_of(b: Builder, indices: Array, offsets: Array, padding: int) -> Array:
     """The bag that each index belongs to: the last that starts by there; -1 for padding."""
     place = b.constant(np.arange(indices.size))
-    started = b.equation("s,n->n", "Piecewise((1, a0 <= a1), (0, True))", offsets, place, dtype="int64")
+    started = b.equation("s,n->n", STARTED, offsets, place, dtype="int64")
     return b.pointwise("Piecewise((-1, Eq(a1, c0)), (a0 - 1, True))", started, indices, padding, dtype="int64")
 
 
@@ -167,18 +167,17 @@ def segment_reduce(
     lead, size = data.shape[:axis], data.shape[axis]
     rows, inner = prod(lead), prod(data.shape[axis + 1 :])
     ends = _ends(b, lengths, offsets, rows)
-    group = b.equation(
-        "rs,k->rk", "Piecewise((1, a0 <= a1), (0, True))", ends, b.constant(np.arange(size)), dtype="int64"
-    )
+    group = b.equation("rs,k->rk", STARTED, ends, b.constant(np.arange(size)), dtype="int64")
     laid = b.reshape(b.permute(b.reshape(data, [rows, size, inner]), [0, 2, 1]), [rows * inner, size])
     spread = b.equation("rk,j->rjk", "a0 + 0*a1", group, b.constant(np.zeros(inner, dtype=np.int64)), dtype="int64")
     group, targets = b.reshape(spread, [rows * inner, size]), ends.shape[1]
     start = None
-    if initial is not None and name != "mean":
+    if initial is not None:
         start = b.constant(np.full((rows * inner, targets), float(initial)), data.dtype)
-    out, count = _reduce_groups(b, start, laid, group, targets, name)
-    if initial is not None and name == "mean":
-        out = b.pointwise("Piecewise((a0, a1 > 0), (c0, True))", out, count, float(initial))
+    out, count = _reduce_groups(b, start, laid, group, targets, "sum" if name == "mean" else name)
+    if name == "mean":
+        empty = np.nan if initial is None else float(initial)
+        out = b.pointwise("Piecewise((a0/a1, a1 > 0), (c0, True))", out, count, empty)
     return b.reshape(b.permute(b.reshape(out, [rows, inner, targets]), [0, 2, 1]), b.result_shape)
 
 
