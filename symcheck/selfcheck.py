@@ -47,6 +47,7 @@ def directional_agreement(
     inputs: Mapping[str, NDArray[np.generic]],
     generator: np.random.Generator,
     *,
+    gradient: Program | None = None,
     bits: int = 400,
     step: int = 80,
 ) -> Agreement:
@@ -57,6 +58,7 @@ def directional_agreement(
         wrt: the inputs moved, all together, along one random direction of dyadic numbers.
         inputs: values of all the primal's inputs; read as exact.
         generator: draws the direction and the cotangents.
+        gradient: the program to be judged, such as `derive` gives; by default, what it gives.
         bits: the working precision.
         step: the difference's half step is 2^-step.
     """
@@ -70,7 +72,7 @@ def directional_agreement(
             outputs = evaluate(program, {**inputs, **moved}, Ball())
             sides.append([value for value, array in zip(outputs, program.outputs, strict=True) if array.is_real])
         quotient = difference_quotient(sides[0], sides[1], list(cotangents.values()), step)
-        gradients = evaluate(derive(program, wrt), {**inputs, **cotangents}, Ball())
+        gradients = evaluate(gradient or derive(program, wrt), {**inputs, **cotangents}, Ball())
         derived = sum((np.sum(g * to_ball(directions[n])) for g, n in zip(gradients, wrt, strict=True)), start=0)
         sizes = [np.sum(np.abs(from_ball(g) * directions[n])) for g, n in zip(gradients, wrt, strict=True)]
         return Agreement(quotient, float(from_ball(np.asarray(derived * to_ball(np.ones(()))[()]))), float(sum(sizes)))
