@@ -197,9 +197,17 @@ def _function(name: str) -> Callable[..., Bounded]:
         opened = None
         for argument in lifted:
             opened = _either(opened, argument.open)
-        return Bounded(value, error, None, opened, None, any(argument.active for argument in lifted))
+        absent = _vanishing(value, lifted)
+        return _with_absent(value, error, absent, opened, *lifted)
 
     return apply
+
+
+def _vanishing(value: Floats, arguments: Sequence[Bounded]) -> Mask | None:
+    """Where a function of one argument is 0 at an exact infinity, such as exp of a mask: no move changes that."""
+    if len(arguments) != 1 or np.isfinite(arguments[0].value).all():
+        return None
+    return _exactly_infinite(arguments[0]) & (value == 0)
 
 
 def _moved(argument: Bounded, slack: float | None) -> tuple[Floats, ...]:
@@ -252,6 +260,13 @@ def _absolute(x: Any) -> Bounded:
     return replace(a, value=np.abs(a.value))
 
 
+def _still(a: Bounded) -> Mask:
+    """Where no move of an input changes a value: everywhere if it depends on none, else where it is absent."""
+    if not a.active:
+        return np.ones((), dtype=bool)
+    return np.zeros((), dtype=bool) if a.absent is None else a.absent
+
+
 def _compare(test: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Decision]:
     def compare(left: Any, right: Any) -> Decision:
         a, b = _lift(left), _lift(right)
@@ -261,9 +276,9 @@ def _compare(test: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Decision]:
         slack = _sum_errors(a.error, b.error)
         with np.errstate(all="ignore"):
             margin = np.abs(a.value - b.value)
-        near = margin <= (0.0 if slack is None else slack)
-        if not (a.active or b.active):  # a tie of exact values that nothing moves is decided
-            near = near & (slack > 0)
+        reach = np.zeros(()) if slack is None else slack
+        still = _still(a) & _still(b)  # a tie of exact values that nothing moves is decided
+        near = (margin <= reach) & ~(still & (reach == 0))
         return Decision(decided, near if near.any() else None)
 
     return compare
@@ -352,8 +367,8 @@ class _Choice:
             for branch, possible in self.candidates:
                 own = 0.0 if branch.error is None else branch.error
                 apart = np.abs(branch.value - self.value)
-                apart = np.where(np.isnan(apart), np.inf, apart)
-                differs = possible & (apart > self.error + own)
+                apart = np.where(branch.value == self.value, 0.0, np.where(np.isnan(apart), np.inf, apart))
+                differs = possible & ((apart > self.error + own) | (apart == np.inf))
                 self.open |= differs
                 self.error = np.where(possible, np.maximum(self.error, apart + own), self.error)
             self.absent &= ~self.never_absent

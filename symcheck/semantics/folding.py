@@ -121,12 +121,15 @@ def _joined(b: Builder, left: Array, right: Array) -> Array:
 
 
 def norm_terms(order: float) -> str:
-    """The body whose sum over the elements a0 a norm of a finite order takes a root of."""
+    """The body whose sum a norm of a finite order takes a root of, in the elements a0 and their negatives a1.
+
+    The negatives are read on their own because SymPy's derivative of (-x)^p divides by x.
+    """
     if order == 0:
         return "Piecewise((0, Eq(a0, 0)), (1, True))"
     if order % 2 == 0:
         return "a0**c0"
-    return "Piecewise((a0**c0, a0 >= 0), ((-a0)**c0, True))"
+    return "Piecewise((a0**c0, a0 >= 0), (a1**c0, True))"
 
 
 def finish_norm(b: Builder, total: Array, order: float) -> Array:
@@ -149,5 +152,8 @@ def norm_of_last(b: Builder, x: Array, order: float) -> Array:
         size = b.pointwise("Piecewise((a0, a0 >= 0), (-a0, True))", x)
         return b.take_last(size, b.select(size, "argmax" if order > 0 else "argmin"))
     letters = "abcdefghijklmnopqrstuvwxyz"[: len(x.shape)]
-    total = b.equation(f"{letters}->{letters[:-1]}", norm_terms(order), x, exact_order(order))
+    body = norm_terms(order)
+    reads = (x, b.pointwise("-a0", x)) if "a1" in body else (x,)
+    terms = ",".join([letters] * len(reads))
+    total = b.equation(f"{terms}->{letters[:-1]}", body, *reads, exact_order(order))
     return finish_norm(b, total, order)

@@ -113,7 +113,7 @@ def cdist(b: Builder, x: Array, y: Array, order: float, *_: Any) -> Array:
     if abs(order) == inf or rows[1] == 0:
         out = norm_of_last(b, b.equation("nik,njk->nijk", "a0 - a1", left, right), order)
     else:
-        body = norm_terms(order).replace("a0", "(a0 - a1)")
+        body = norm_terms(order).replace("a1", "(-a0)").replace("a0", "(a0 - a1)")
         out = finish_norm(b, b.equation("nik,njk->nij", body, left, right, exact_order(order)), order)
     return b.reshape(out, (*batch, rows[0], columns[0]))
 

@@ -205,7 +205,7 @@ def _reflected(b: Builder, at: Array, size: int, align: bool) -> Array:
     if span == 0:
         return b.pointwise("0*a0", at)
     folds = b.pointwise("floor((a0 - c0)/c1)", at, low, span, dtype="int64")
-    odd = b.pointwise("a0 - 2*floor(a0/2)", folds, dtype="int64")
+    odd = b.pointwise("a0 - 2*floordiv(a0, 2)", folds, dtype="int64")
     body = "Piecewise((a0 - a1*c1, Eq(a2, 0)), (2*c0 + c1 - a0 + a1*c1, True))"
     return b.pointwise(body, at, folds, odd, low, span)
 
@@ -230,7 +230,7 @@ def _reflected_index(b: Builder, place: Array, size: int, align: bool) -> Array:
     if align and size == 1:
         return b.pointwise("0*a0", place, dtype="int64")
     period, shift = (2 * (size - 1), 0) if align else (2 * size, 1)
-    rest = b.pointwise("a0 - c0*floor(a0/c0)", place, period, dtype="int64")
+    rest = b.pointwise("a0 - c0*floordiv(a0, c0)", place, period, dtype="int64")
     return b.pointwise("Piecewise((a0, 2*a0 <= c0 - 1), (c0 - c1 - a0, True))", rest, period, shift, dtype="int64")
 
 

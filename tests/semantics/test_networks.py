@@ -9,8 +9,9 @@ from symcheck.arithmetic.bound import Bound
 from symcheck.binding import bind
 from symcheck.derivation import derive
 from symcheck.evaluation import evaluate
+from symcheck.lowering import to_numpy
 from symcheck.selfcheck import directional_agreement
-from symcheck.tracing import to_numpy, trace
+from symcheck.tracing import trace
 
 # Both torch and our evaluation may differ from the exact value, ours by the bound; torch orders its sums and products
 # in its own way and its kernels have errors of their own, for which a thousand times the bound is ample.
