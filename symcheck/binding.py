@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +30,8 @@ class Binding:
 
     Attributes:
         name: what to call the function in messages.
-        inputs: its tensors by name, parameters and buffers of a module included; the user's own, never written to.
+        inputs: its tensors by name; the parameters and buffers of a module and the buffers of modules that a function
+            closes over included. The user's own, never written to.
         call: given one tensor per name, returns the function's tensors in order; writes to none of the user's.
         wrt: the names to differentiate by.
         arguments: how many of the leading inputs the user passed; the rest is module state.
@@ -45,7 +46,7 @@ class Binding:
     modules: tuple[nn.Module, ...]
 
 
-def bind(function: Callable[..., Any], inputs: Any, wrt: Sequence[str] | str | None = None) -> Binding:
+def bind(function: Callable[..., Any], inputs: Any, wrt: Collection[str] | str | None = None) -> Binding:
     """Name the inputs of a function and make it callable by name.
 
     Args:
@@ -58,35 +59,55 @@ def bind(function: Callable[..., Any], inputs: Any, wrt: Sequence[str] | str | N
         Misuse: the inputs are not tensors, do not fit the function's parameters, or `wrt` names none of them.
     """
     if not callable(function):
-        raise Misuse(f"function is a {type(function).__name__}; give a callable on tensors or an nn.Module")
-    module = function if isinstance(function, nn.Module) else None
+        raise Misuse(f"function is of type {type(function).__name__}; give a callable on tensors or an nn.Module")
     named, by_keyword = _named(function, inputs)
-    arguments = list(named)
-    state = _module_state(module, arguments)
-    enclosed = (module,) if module is not None else tuple(_enclosed_modules(function))
-    everything = {**named, **{name: tensor for name, (_, tensor) in state.items()}}
+    enclosed = (function,) if isinstance(function, nn.Module) else tuple(_enclosed_modules(function))
+    held = _held(function, enclosed, named)
+    everything = {**named, **{name: state.tensor for name, state in held.items()}}
 
     def call(tensors: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        own = [tensors[name] for name in arguments]
-        args, kwargs = ((), dict(zip(arguments, own, strict=True))) if by_keyword else (tuple(own), {})
+        own = [tensors[name] for name in named]
+        args, kwargs = ((), dict(zip(named, own, strict=True))) if by_keyword else (tuple(own), {})
         with ExitStack() as stack:
-            for other in enclosed:
-                if other is not module:
-                    stack.enter_context(_buffers_copied(other))
-            if module is None:
-                result = function(*args, **kwargs)
-            else:
-                replaced = {key: tensors[name] for name, (key, _) in state.items()}
-                result = torch.func.functional_call(module, replaced, args, kwargs)
+            for module in enclosed:
+                replaced = {s.key: tensors[name] for name, s in held.items() if s.module is module}
+                stack.enter_context(torch.nn.utils.stateless._reparametrize_module(module, replaced, tie_weights=True))
+            result = function(*args, **kwargs)
         return _outputs(result, _name_of(function))
 
-    buffers = set() if module is None else {key for key, _ in module.named_buffers()}
-    movable = {name: tensor for name, tensor in everything.items() if state.get(name, ("",))[0] not in buffers}
+    movable = {name: tensor for name, tensor in everything.items() if name not in held or held[name].is_parameter}
     chosen = select_wrt(movable if wrt is None else everything, wrt)
-    return Binding(_name_of(function), everything, call, chosen, len(arguments), enclosed)
+    return Binding(_name_of(function), everything, call, chosen, len(named), enclosed)
 
 
-def select_wrt(inputs: Mapping[str, Tensor], wrt: Sequence[str] | str | None) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True, eq=False)
+class _State:
+    """A tensor that a module holds, which becomes an input."""
+
+    module: nn.Module
+    key: str
+    tensor: Tensor
+    is_parameter: bool
+
+
+def _held(function: Callable[..., Any], modules: Sequence[nn.Module], taken: Mapping[str, Any]) -> dict[str, _State]:
+    """The state that becomes inputs: all of a module that is the function, the buffers of those it closes over.
+
+    A parameter that is closed over is a constant of the function, as any tensor is; a buffer may be written to.
+    """
+    held: dict[str, _State] = {}
+    for module in modules:
+        is_function = module is function
+        parameters = list(module.named_parameters()) if is_function else []
+        for key, tensor in [*parameters, *module.named_buffers()]:
+            name = key if is_function else f"{type(module).__name__}.{key}"
+            while name in taken or name in held:
+                name = f"module.{name}"
+            held[name] = _State(module, key, tensor, isinstance(tensor, nn.Parameter))
+    return held
+
+
+def select_wrt(inputs: Mapping[str, Tensor], wrt: Collection[str] | str | None) -> tuple[str, ...]:
     """The names to differentiate by, checked.
 
     Raises:
@@ -98,7 +119,11 @@ def select_wrt(inputs: Mapping[str, Tensor], wrt: Sequence[str] | str | None) ->
             kinds = ", ".join(f"{name}: {str(t.dtype).removeprefix('torch.')}" for name, t in inputs.items())
             raise Misuse(f"no input has a derivative ({kinds}); give at least one floating-point tensor")
         return chosen
-    names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+    if not isinstance(wrt, Collection):
+        raise Misuse(f"wrt is of type {type(wrt).__name__}; give names of inputs, such as {tuple(inputs)[:1]}")
+    names = (wrt,) if isinstance(wrt, str) else tuple(dict.fromkeys(wrt))
+    if not names:
+        raise Misuse(f"wrt is empty; name at least one of the inputs: {', '.join(inputs)}")
     for name in names:
         if name not in inputs:
             raise Misuse(f"wrt names {name!r}, which is not an input; the inputs are {', '.join(inputs)}")
@@ -115,50 +140,55 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def _named(function: Callable[..., Any], inputs: Any) -> tuple[dict[str, Tensor], bool]:
-    parameters = _parameters(function)
-    names = [p.name for p in parameters if p.kind is not inspect.Parameter.VAR_POSITIONAL]
-    variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
+    """The inputs by name, and whether they are passed by keyword."""
+    signature = _signature(function)
+    kinds = inspect.Parameter
+    parameters = list(signature.parameters.values()) if signature else []
     if isinstance(inputs, Mapping):
         named = {str(name): tensor for name, tensor in inputs.items()}
-        by_keyword = not parameters or (
-            set(named) <= {p.name for p in parameters if p.kind is not inspect.Parameter.POSITIONAL_ONLY}
-            or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
-        )
+        keywords = {p.name for p in parameters if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)}
+        by_keyword = set(named) <= keywords or not parameters or any(p.kind is kinds.VAR_KEYWORD for p in parameters)
+    elif isinstance(inputs, Tensor | tuple | list):
+        values = [inputs] if isinstance(inputs, Tensor) else inputs
+        names = [p.name for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+        names += [f"x{n}" for n in range(len(names), len(values))]
+        named, by_keyword = dict(zip(names, values, strict=False)), False
     else:
-        values = [inputs] if isinstance(inputs, Tensor) else list(inputs) if isinstance(inputs, tuple | list) else None
-        if values is None:
-            raise Misuse(f"inputs is a {type(inputs).__name__}; give {{name: tensor}}, a tensor, or a tuple of tensors")
-        if parameters and not variadic and len(values) > len(names):
-            raise Misuse(
-                f"{len(values)} inputs for {_name_of(function)}, which takes {len(names)}: {', '.join(names)}"
-            )
-        named = {names[n] if n < len(names) else f"x{n}": value for n, value in enumerate(values)}
-        by_keyword = False
+        kind = type(inputs).__name__
+        raise Misuse(f"inputs is of type {kind}; give {{name: tensor}}, a tensor, or a tuple of tensors")
     if not named:
         raise Misuse("inputs is empty; give at least one tensor to differentiate by")
     for name, tensor in named.items():
         if not isinstance(tensor, Tensor):
             raise Misuse(
-                f"the input {name!r} is a {type(tensor).__name__}, not a tensor; "
+                f"the input {name!r} is of type {type(tensor).__name__}, not a tensor; "
                 "wrap it with torch.tensor, or fix it with functools.partial"
             )
+    if signature:
+        _require_fit(function, signature, named, by_keyword)
     return named, by_keyword
 
 
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    target = function.forward if isinstance(function, nn.Module) else function
+def _require_fit(
+    function: Callable[..., Any], signature: inspect.Signature, named: Mapping[str, Tensor], by_keyword: bool
+) -> None:
     try:
-        return list(inspect.signature(target).parameters.values())
+        signature.bind(**named) if by_keyword else signature.bind(*named.values())
+    except TypeError as error:
+        hint = ""
+        if not by_keyword and any(p.kind is inspect.Parameter.KEYWORD_ONLY for p in signature.parameters.values()):
+            hint = "; to pass inputs by keyword, give {name: tensor}"
+        raise Misuse(
+            f"{_name_of(function)}{signature} cannot take the inputs {', '.join(named)}: {error}{hint}"
+        ) from None
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    """The parameters of a function; None for builtins that do not tell."""
+    try:
+        return inspect.signature(function.forward if isinstance(function, nn.Module) else function)
     except (TypeError, ValueError):
-        return []
-
-
-def _module_state(module: nn.Module | None, taken: Sequence[str]) -> dict[str, tuple[str, Tensor]]:
-    """{input name: (the module's own name, tensor)}, names that an argument has already taken prefixed."""
-    if module is None:
-        return {}
-    tensors = [*module.named_parameters(remove_duplicate=True), *module.named_buffers(remove_duplicate=True)]
-    return {(f"module.{key}" if key in taken else key): (key, tensor) for key, tensor in tensors}
+        return None
 
 
 def _enclosed_modules(function: Callable[..., Any]) -> Iterator[nn.Module]:
@@ -194,21 +224,10 @@ def _reached(function: Any) -> Iterator[Any]:
     yield from function.__defaults__ or ()
 
 
-@contextmanager
-def _buffers_copied(module: nn.Module) -> Iterator[None]:
-    """Let a module that is not an input update copies of its buffers."""
-    copies = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    if not copies:
-        yield
-        return
-    with torch.nn.utils.stateless._reparametrize_module(module, copies):
-        yield
-
-
 def _outputs(result: Any, name: str) -> tuple[Tensor, ...]:
     leaves = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
     if not leaves:
-        got = "None" if result is None else f"a {type(result).__name__}"
+        got = "None" if result is None else f"an object of type {type(result).__name__}"
         raise Misuse(f"{name} returned {got}; it must return a tensor, or a tuple, list or dict that holds tensors")
     return tuple(leaves)
 

@@ -7,9 +7,11 @@ roundoff, an error of the formula stays.
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from symcheck.errors import Misuse
 __all__ = [
     "Formula",
     "Gradient",
+    "describe_error",
     "run_autograd",
     "run_formula",
     "run_function",
@@ -31,7 +34,7 @@ __all__ = [
 ]
 
 Tensors = Mapping[str, Tensor]
-NARROW = (torch.float32, torch.float16, torch.bfloat16)
+LIBRARIES = tuple(str(Path(file).parent) for file in (__file__, torch.__file__))  # whose frames are not the user's
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,14 +45,14 @@ class Gradient:
         values: float64 array of the input's shape; None if it returned nothing usable, and `problem` says why.
         dtype: what it came in, such as ``"float32"``.
         problem: why there are no values; ``""`` otherwise.
-        shape: the shape it came in.
+        shape: the shape it came in; None where it has none.
         missing: autograd returned None: it sees no path from the output to this input.
     """
 
     values: NDArray[np.float64] | None
     dtype: str = ""
     problem: str = ""
-    shape: tuple[int, ...] = ()
+    shape: tuple[int, ...] | None = None
     missing: bool = False
 
 
@@ -162,12 +165,19 @@ class _DefaultDtype:
         torch.set_default_dtype(self.before)
 
 
-def _prepared(tensors: Tensors, target: torch.dtype | None) -> dict[str, Tensor]:
-    copies = {}
+def _leaves(tensors: Tensors, wrt: Sequence[str], target: torch.dtype | None) -> dict[str, Tensor]:
+    """The inputs in the dtype `target` if it is given, leaves of a graph of their own; the user's may share memory."""
+    leaves = {}
     for name, tensor in tensors.items():
         plain = tensor.detach()
-        copies[name] = plain.to(target, copy=True) if target and plain.is_floating_point() else plain.clone()
-    return copies
+        plain = plain.to(target) if target and plain.is_floating_point() else plain
+        leaves[name] = plain.requires_grad_(name in wrt)
+    return leaves
+
+
+def _copies(leaves: Tensors) -> dict[str, Tensor]:
+    """What the user's code is given: not leaves, so that it may write to them and still differentiate by them."""
+    return {name: leaf.clone() for name, leaf in leaves.items()}
 
 
 def _modes(target: torch.dtype | None) -> tuple[Any, Any]:
@@ -178,10 +188,9 @@ def run_function(
     binding: Binding, tensors: Tensors, positions: Sequence[int], target: torch.dtype | None
 ) -> list[NDArray[np.float64]]:
     """The function's chosen outputs as float64 arrays, every real tensor in the dtype `target` if it is given."""
-    copies = _prepared(tensors, target)
     default, precision = _modes(target)
-    with torch.no_grad(), default, precision:
-        outputs = binding.call(copies)
+    with torch.enable_grad(), default, precision:
+        outputs = binding.call(_copies(_leaves(tensors, binding.wrt, target)))
     return [_float64(outputs[place]) for place in positions]
 
 
@@ -206,12 +215,10 @@ def run_autograd(
     Raises:
         Exception: whatever the function or its backward raises.
     """
-    leaves = _prepared(tensors, target)
-    for name in wrt:
-        leaves[name].requires_grad_()
+    leaves = _leaves(tensors, wrt, target)
     default, precision = _modes(target)
     with torch.enable_grad(), default, precision:
-        everything = binding.call(dict(leaves))
+        everything = binding.call(_copies(leaves))
         outputs = [everything[place] for place in positions]
         pairs = [
             (output, torch.from_numpy(np.asarray(cotangent)).to(output.dtype).reshape(output.shape))
@@ -233,10 +240,16 @@ def run_autograd(
 
 
 def _gradient_of(grad: Tensor | None, leaf: Tensor) -> Gradient:
-    dtype = str(leaf.dtype).removeprefix("torch.")
+    dtype, shape = _dtype_name(leaf), tuple(leaf.shape)
+    if leaf.is_complex():
+        return Gradient(None, dtype, problem="its gradient is complex; symcheck knows real gradients")
     if grad is None:
-        return Gradient(np.zeros(tuple(leaf.shape)), dtype, shape=tuple(leaf.shape), missing=True)
-    return Gradient(_float64(grad), dtype, shape=tuple(leaf.shape))
+        return Gradient(np.zeros(shape), dtype, shape=shape, missing=True)
+    return Gradient(_float64(grad), dtype, shape=shape)
+
+
+def _dtype_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def run_formula(
@@ -252,25 +265,26 @@ def run_formula(
     Raises:
         Exception: whatever the formula raises.
     """
-    copies = _prepared(tensors, target)
+    copies = _copies(_leaves(tensors, (), target))
     like = copies[formula.input]
     default, precision = _modes(target)
-    with torch.no_grad(), default, precision:
+    with torch.enable_grad(), default, precision:
         weights = [torch.from_numpy(np.array(cotangent)).to(like.dtype) for cotangent in cotangents]
         result = formula.call(copies, weights)
+    what = f"the formula for {formula.input}"
     if result is None:
-        return Gradient(None, problem=f"the formula for {formula.input} returned None; it must return the gradient")
+        return Gradient(None, problem=f"{what} returned None; return the gradient, a tensor of {formula.input}'s shape")
     try:
         tensor = result.detach() if isinstance(result, Tensor) else torch.as_tensor(result, dtype=like.dtype)
     except (TypeError, ValueError, RuntimeError):
         kind = type(result).__name__
-        return Gradient(None, problem=f"the formula for {formula.input} returned a {kind}; it must return a tensor")
+        return Gradient(None, problem=f"{what} returned an object of type {kind}; return a tensor")
     shape, wanted = tuple(tensor.shape), tuple(like.shape)
     if tensor.is_complex():
-        return Gradient(None, problem=f"the formula for {formula.input} is complex; symcheck knows real gradients")
+        return Gradient(None, problem=f"{what} is complex; symcheck knows real gradients")
     if [size for size in shape if size != 1] != [size for size in wanted if size != 1]:
         return Gradient(None, problem=_shape_problem(formula.input, shape, wanted), shape=shape)
-    dtype = str((tensor if tensor.is_floating_point() else like).dtype).removeprefix("torch.")
+    dtype = _dtype_name(tensor if tensor.is_floating_point() else like)
     return Gradient(_float64(tensor).reshape(wanted), dtype, shape=shape)
 
 
@@ -279,6 +293,8 @@ def _shape_problem(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -
     padded = (1,) * (len(shape) - len(wanted)) + wanted
     if len(shape) >= len(wanted) and all(w in (1, s) for s, w in zip(shape, padded, strict=True)):
         return f"{text}: a sum over the broadcast axes is missing"
+    if not shape:
+        return f"{text}: a sum too many, or a number that should be expanded to it"
     return text
 
 
@@ -292,3 +308,12 @@ def _float64(tensor: Tensor) -> NDArray[np.float64]:
 def unit_roundoff(dtype: str) -> float:
     """Half the spacing of the numbers at 1 in a dtype, such as 2^-24 for float32."""
     return float(torch.finfo(getattr(torch, dtype)).eps) / 2
+
+
+def describe_error(what: str, error: Exception) -> str:
+    """One line that says what the user's own code raised, and where."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(LIBRARIES)]
+    where = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+    message = str(error).strip().splitlines()
+    return f"{what} raised {type(error).__name__}{where}: {message[0][:300] if message else 'no message'}"

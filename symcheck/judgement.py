@@ -18,11 +18,22 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from symcheck.differences import Differences
 from symcheck.findings import Finding, Verdict, Worst
 from symcheck.reference import Exact
 
-__all__ = ["BOUNDARY", "COMPUTED_INFINITE", "INFINITE", "Evidence", "Rung", "judge", "judge_differences", "undecided"]
+__all__ = [
+    "ATOL",
+    "BOUNDARY",
+    "COMPUTED_INFINITE",
+    "INFINITE",
+    "RTOL",
+    "UNIT64",
+    "Evidence",
+    "Rung",
+    "count_ulps",
+    "judge",
+    "undecided",
+]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -164,7 +175,10 @@ def _undecidable(evidence: Evidence) -> tuple[NDArray[np.bool_], tuple[tuple[str
         (known_badly, "the float64 reference is too inaccurate"),
     ]
     if evidence.intended is not None:
-        apart = np.abs(computed - evidence.intended) > scale * evidence.coarsest ** (1 / 3)
+        # Rounding may be all there is of a gradient that is zero: it is then as large as the bound says.
+        apart = np.abs(computed - evidence.intended) > np.maximum(
+            scale * evidence.coarsest ** (1 / 3), exact.errors * evidence.coarsest / UNIT64
+        )
         tests.append(
             (
                 ~np.isfinite(evidence.intended) | (apart & (scale > 0)),
@@ -201,12 +215,11 @@ def _convicted(evidence: Evidence, barred: NDArray[np.bool_]) -> Finding | None:
         return _finding(evidence, Verdict.UNDECIDED, evidence.blocked, where)
     others = evidence.nearby()
     if not others or not all(other.excess().any() for other in others):
-        return _finding(
-            evidence,
-            Verdict.UNDECIDED,
-            f"{evidence.candidate} differs from the exact gradient here, but not at inputs nearby",
-            where,
-        )
+        reason = f"{evidence.candidate} differs from the exact gradient here, but not at inputs nearby"
+        return _finding(evidence, Verdict.UNDECIDED, reason, where)
+    if not all(_is_steady(rung, other, excess) for other in others):
+        reason = f"{evidence.candidate} differs from the exact gradient like noise, as if computed in less than float64"
+        return _finding(evidence, Verdict.UNDECIDED, reason, where)
     remarks = evidence.remarks()
     reason = f"it is not the gradient: {int(excess.sum())} of {excess.size} elements are off by more than rounding"
     return _finding(
@@ -218,6 +231,17 @@ def _convicted(evidence: Evidence, barred: NDArray[np.bool_]) -> Finding | None:
     )
 
 
+def _is_steady(here: Rung, there: Rung, excess: NDArray[np.bool_]) -> bool:
+    """Whether the error stays much the same from one input to one nearby, as a formula's does and rounding does not."""
+    assert here.high is not None
+    if there.high is None:
+        return False
+    usable = excess & np.isfinite(there.high) & np.isfinite(there.exact.values) & ~there.exact.open
+    error = (here.high - here.exact.values)[usable]
+    change = (there.high - there.exact.values)[usable] - error
+    return bool(usable.any()) and float(np.linalg.norm(change)) <= float(np.linalg.norm(error)) / 2
+
+
 def _ratio(evidence: Evidence, barred: NDArray[np.bool_]) -> float | None:
     """intended / exact, where it is the same at every element."""
     intended = evidence.computed if evidence.intended is None else evidence.intended
@@ -227,8 +251,9 @@ def _ratio(evidence: Evidence, barred: NDArray[np.bool_]) -> float | None:
         return None
     ratios = intended[used] / exact[used]
     ratio = float(np.median(ratios))
-    small = np.abs(intended - ratio * exact)[~barred] <= 1e-6 * np.max(np.abs(exact[used])) * max(1.0, abs(ratio))
-    return ratio if small.all() and np.ptp(ratios) <= 1e-6 * abs(ratio) and abs(ratio - 1) > 1e-5 else None
+    resolution = abs(ratio - 1) * 1e-3  # how well the elements must agree on it
+    rest = np.abs(intended - ratio * exact)[~barred] <= resolution * np.max(np.abs(exact[used]))
+    return ratio if rest.all() and np.ptp(ratios) <= resolution else None
 
 
 def _factor(evidence: Evidence, barred: NDArray[np.bool_]) -> str:
@@ -248,8 +273,11 @@ def _factor_advice(evidence: Evidence, barred: NDArray[np.bool_]) -> str:
 
 
 def _nice(value: float) -> str:
+    """A factor as people write it: a fraction, 1 + a little, or a decimal."""
     near = Fraction(value).limit_denominator(4096)
-    return str(near) if near != 0 and abs(float(near) / value - 1) < 1e-5 else f"{value:.6g}"
+    if near not in (0, 1) and abs(float(near) / value - 1) < min(1e-5, 1e-3 * abs(value - 1)):
+        return str(near)
+    return f"(1 {'+' if value > 1 else '-'} {abs(value - 1):.3g})" if abs(value - 1) < 1e-3 else f"{value:.6g}"
 
 
 def _worst(evidence: Evidence, among: NDArray[np.bool_]) -> tuple[int, ...]:
@@ -285,7 +313,7 @@ def _finding(
         formula_error=formula_error,
         rounding_error=np.nan if verdict is Verdict.FORMULA and not known else _largest(rounding, usable),
         bound=float(exact.errors[index]),
-        error_ulps=_ulps(abs(computed - value), value, evidence.roundoff),
+        error_ulps=count_ulps(abs(computed - value), value, evidence.roundoff),
         worst=Worst(index, computed, float(intended[index]) if known else float("nan"), value),
         advice=advice,
         dtype=dtype,
@@ -298,7 +326,7 @@ def _largest(values: Floats, where: NDArray[np.bool_]) -> float:
     return float(np.max(values, initial=0.0, where=where)) if where.any() else float("nan")
 
 
-def _ulps(error: float, value: float, roundoff: float) -> float:
+def count_ulps(error: float, value: float, roundoff: float) -> float:
     """An error in units in the last place of `value` in a dtype; nan at zero, which has none."""
     if error == 0:
         return 0.0
@@ -310,61 +338,3 @@ def _ulps(error: float, value: float, roundoff: float) -> float:
 def _round_up(value: float) -> str:
     exponent = int(np.floor(np.log10(value))) if value > 0 else 0
     return f"{int(np.ceil(value / 10.0**exponent))}e{exponent:+03d}"
-
-
-def judge_differences(name: str, found: Differences, exact: Exact) -> tuple[Finding, bool]:
-    """The verdict on finite differences, and whether they contradict the reference.
-
-    They contradict it where the two are further apart than both error estimates allow, away from kinks.
-    """
-    value, error = found.values.reshape(-1), found.errors.reshape(-1)
-    reference, bound = exact.values.reshape(-1), exact.errors.reshape(-1)
-    usable = np.isfinite(value) & np.isfinite(error) & np.isfinite(reference) & np.isfinite(bound)
-    usable &= ~exact.open.reshape(-1)
-    gap = np.where(usable, np.abs(value - reference), 0.0)
-    contradicted = usable & (gap > 4 * error + bound)
-    alongside, compared_directions = _directions(found, exact)
-    contradiction = bool(contradicted.any()) or alongside
-    compared = int(usable.sum())
-    facts: dict[str, Any] = {"dtype": "float64", "shape": exact.values.shape, "compared": compared}
-    if exact.values.size == 0:
-        return Finding("finite differences", name, Verdict.OK, "the input is empty", 0.0, 0.0, 0.0, 0.0, **facts), False
-    if not usable.any() and not compared_directions:
-        reason = f"nothing could be compared ({found.description}): kinks, or values that are not finite"
-        return undecided("finite differences", name, reason, **facts), False
-    flat = int(np.argmax(np.where(contradicted, gap, gap / 2)))
-    index = tuple(int(place) for place in np.unravel_index(flat, exact.values.shape))
-    worst = Worst(index, float(value[flat]), float("nan"), float(reference[flat])) if usable.any() else None
-    numbers: dict[str, Any] = {
-        "rounding_error": float(gap.max(initial=0.0)) if usable.any() else float("nan"),
-        "bound": float(4 * error[flat] + bound[flat]) if usable.any() else float("inf"),
-        "error_ulps": _ulps(float(gap[flat]), float(reference[flat]), UNIT64) if usable.any() else float("nan"),
-        "worst": worst,
-        **facts,
-    }
-    if contradiction:
-        reason = f"they contradict the traced program beyond their own error estimate ({found.description})"
-        return undecided("finite differences", name, reason, **numbers), True
-    skipped = len(found.sampled) - int(usable[found.sampled].sum()) if len(found.sampled) else 0
-    reason = f"they agree within their own error estimate ({found.description})"
-    if skipped:
-        reason += f"; {skipped} could not be compared: kinks, or values that are not finite"
-        return undecided("finite differences", name, reason, **numbers), False
-    near = gap[usable] <= ATOL + RTOL * np.abs(reference[usable])
-    verdict = Verdict.OK if near.all() else Verdict.ROUNDING
-    return Finding("finite differences", name, verdict, reason, **numbers), False
-
-
-def _directions(found: Differences, exact: Exact) -> tuple[bool, int]:
-    """Whether a random direction contradicts the reference, and how many could be compared."""
-    if exact.open.any() or not np.isfinite(exact.values).all() or not np.isfinite(exact.errors).all():
-        return False, 0
-    contradicted, compared = False, 0
-    for direction, estimate in found.directions:
-        if not (np.isfinite(estimate.value) and np.isfinite(estimate.error)):
-            continue
-        along = float(np.sum(direction * exact.values))
-        bound = float(np.sum(np.abs(direction) * (exact.errors + exact.values.size * UNIT64 * np.abs(exact.values))))
-        compared += 1
-        contradicted |= abs(estimate.value - along) > 4 * estimate.error + bound
-    return contradicted, compared

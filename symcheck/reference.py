@@ -90,6 +90,10 @@ class Derived:
             ),
         )
 
+    def follows(self, tensors: Mapping[str, NDArray[np.generic]]) -> bool:
+        """Whether Python code sees at these inputs what it saw where the function was traced."""
+        return all(map(np.array_equal, _decisions(self.traced, tensors), self.decisions))
+
 
 def _is_open(guard: Bounded) -> bool:
     return guard.other is not None and bool((guard.other != guard.value).any())
@@ -103,16 +107,18 @@ def derive_reference(binding: Binding, tensors: Mapping[str, Tensor]) -> Derived
     """
     apart = {name: tensor.detach().requires_grad_(name in binding.wrt) for name, tensor in tensors.items()}
     traced = trace(binding.call, apart)
-    return Derived(traced, derive(traced.program, binding.wrt, keep=True), binding.wrt, _decisions(traced, tensors))
+    return Derived(
+        traced, derive(traced.program, binding.wrt, keep=True), binding.wrt, _decisions(traced, numeric(tensors))
+    )
 
 
-def _decisions(traced: Traced, tensors: Mapping[str, Tensor]) -> tuple[NDArray[np.generic], ...]:
+def _decisions(traced: Traced, arrays: Mapping[str, NDArray[np.generic]]) -> tuple[NDArray[np.generic], ...]:
+    """What Python code looks at, at some inputs."""
     if not traced.guards:
         return ()
     primal = traced.program
-    guards = primal.outputs[traced.outputs :]
-    looked_at = Program(primal.inputs, primal.constants, primal.statements, guards)
-    return tuple(map(np.asarray, evaluate(looked_at, numeric(tensors), Double())))
+    guards = Program(primal.inputs, primal.constants, primal.statements, primal.outputs[traced.outputs :])
+    return tuple(map(np.asarray, evaluate(guards, arrays, Double())))
 
 
 def numeric(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[np.generic]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import linecache
-import os
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -15,10 +16,9 @@ from torch.utils import _pytree as pytree
 
 __all__ = ["find_stops"]
 
-_SYMCHECK = os.path.dirname(__file__)
-_TORCH = os.path.dirname(torch.__file__)
+LIBRARIES = tuple(str(Path(file).parent) for file in (__file__, torch.__file__))  # whose frames are not the user's
 
-DETACHING = {Tensor.detach: "detach", Tensor.detach_: "detach_", Tensor.data.__get__: ".data"}  # type: ignore[attr-defined]
+DETACHING = {Tensor.detach: "detach", Tensor.detach_: "detach_", vars(torch._C.TensorBase)["data"].__get__: ".data"}
 
 
 def find_stops(call: Callable[[Mapping[str, Tensor]], Any], tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
@@ -61,11 +61,11 @@ class _Watch(TorchFunctionMode):
 
 def _user_line() -> str:
     """` at file.py:12: code` of the innermost frame that is neither torch's nor symcheck's, or ""."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith((_TORCH, _SYMCHECK)):
-        frame = frame.f_back  # type: ignore[assignment]
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(LIBRARIES):
+        frame = frame.f_back
     if frame is None:
         return ""
     path, number = frame.f_code.co_filename, frame.f_lineno
     code = linecache.getline(path, number).strip()
-    return f" at {os.path.basename(path)}:{number}{f': {code}' if code else ''}"
+    return f" at {Path(path).name}:{number}{f': {code}' if code else ''}"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from symcheck.binding import bind, restored
-from symcheck.checking import Checker, Report, bind_formulas
+from symcheck.checking import Report, bind_formulas
 from symcheck.errors import Misuse
 from symcheck.findings import Verdict
+from symcheck.session import Session
 
 __all__ = ["Sweep", "sweep"]
 
@@ -44,7 +45,7 @@ def sweep(
     make_inputs: Callable[[int], Any],
     seeds: Iterable[int],
     formulas: Mapping[str, Any] | None = None,
-    wrt: Sequence[str] | str | None = None,
+    wrt: Collection[str] | str | None = None,
     *,
     cotangent: Any = None,
     budget: int = 512,
@@ -67,19 +68,20 @@ def sweep(
     Raises:
         Misuse: as `check`; or there are no seeds, or a seed gives other names than the first.
     """
-    checker: Checker | None = None
+    session: Session | None = None
     reports: dict[int, Report] = {}
     for seed in seeds:
         binding = bind(function, make_inputs(seed), wrt)
-        if checker is None:
-            checker = Checker(binding, bind_formulas(formulas, binding), cotangent=cotangent)
-        elif list(binding.inputs) != list(checker.binding.inputs):
+        if session is None:
+            session = Session(binding, bind_formulas(formulas, binding), cotangent=cotangent)
+        elif list(binding.inputs) != list(session.binding.inputs):
             raise Misuse(
                 f"seed {seed} has the inputs {', '.join(binding.inputs)}; "
-                f"the first had {', '.join(checker.binding.inputs)}"
+                f"the first had {', '.join(session.binding.inputs)}"
             )
         with restored(binding):
-            reports[seed] = checker.run(binding.inputs, budget=0 if reports else budget)
+            outcome = session.run(binding.inputs, budget=0 if reports else budget)
+        reports[seed] = Report.of(binding.name, outcome)
         if progress is not None:
             progress(seed)
     if not reports:

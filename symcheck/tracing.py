@@ -100,7 +100,7 @@ def _graph_unfunctionalised(
 
 
 def _copy(tensor: Tensor, requires_grad: bool) -> Tensor:
-    """A copy for a function to use as it likes: not a leaf, so that it may write to it and still differentiate by it."""
+    """A copy for the user's code: not a leaf, so that it may write to it and still differentiate by it."""
     return tensor.detach().requires_grad_(requires_grad).clone()
 
 
@@ -130,5 +130,3 @@ def _source_lines() -> Iterator[None]:
         yield
     finally:
         fx.proxy.TracerBase._filter_traceback_frames = kept  # type: ignore[method-assign]
-
-

@@ -1,0 +1,370 @@
+"""A session checks one function at any number of inputs, deriving once per set of shapes, dtypes and branches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from symcheck.binding import Binding
+from symcheck.candidates import Formula, Gradient, describe_error, run_autograd, run_formula, run_function
+from symcheck.differences import MOST_EVALUATIONS, Differences, differentiate
+from symcheck.errors import Misuse, NonDeterministic, SymcheckError
+from symcheck.estimates import compare_with_differences, judge_differences, report_differences
+from symcheck.findings import Finding, Verdict
+from symcheck.judgement import judge, undecided
+from symcheck.ladder import Ladder
+from symcheck.points import choose_cotangents
+from symcheck.reference import Derived, derive_reference, numeric
+from symcheck.stops import find_stops
+
+__all__ = ["Outcome", "Session"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Tensors: TypeAlias = Mapping[str, Tensor]
+Run: TypeAlias = Callable[[torch.dtype | None], Gradient]
+Outputs: TypeAlias = "list[Floats] | None"  # None where the function raised
+
+DIFFERENCES = "finite differences"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What a check at one input found; the attributes are those of `Report`."""
+
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    gradients: Mapping[str, Floats]
+    cotangents: tuple[Floats, ...]
+
+
+class Session:
+    """Checks of one function."""
+
+    def __init__(self, binding: Binding, formulas: Sequence[Formula], *, cotangent: Any = None, seed: int = 0) -> None:
+        self.binding, self.formulas = binding, tuple(formulas)
+        self.cotangent, self.seed = cotangent, seed
+        self.verified: set[Derived] = set()  # references that were held against the function at an input nearby
+        self._derived: dict[tuple[Any, ...], list[Derived | SymcheckError]] = {}
+
+    def run(self, tensors: Tensors, *, budget: int = 512) -> Outcome:
+        """Check at these inputs, which must have the names of the binding's.
+
+        Args:
+            tensors: the inputs; never written to.
+            budget: evaluations of the function for finite differences; 0 for none.
+
+        Raises:
+            Misuse: the function raises at these inputs, or returns nothing to differentiate.
+        """
+        return _Check(self, dict(tensors), budget).outcome()
+
+    def derived(self, tensors: Tensors) -> Derived | SymcheckError:
+        """The reference at the shapes, the dtypes and the branches of some tensors, or why there is none."""
+        key = tuple((name, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items())
+        known = self._derived.setdefault(key, [])
+        for derived in known:
+            if isinstance(derived, SymcheckError) or derived.follows(numeric(tensors)):
+                return derived
+        try:
+            known.append(derive_reference(self.binding, tensors))
+        except SymcheckError as error:
+            known.append(error)
+        return known[-1]
+
+
+class _Blocked(NamedTuple):
+    """Why a check has no reference, or must not trust it."""
+
+    reason: str
+    verdict: Verdict = Verdict.UNDECIDED
+    operation: str = ""
+    advice: str = ""
+
+
+class _Check:
+    """One check at one input."""
+
+    def __init__(self, session: Session, tensors: dict[str, Tensor], budget: int) -> None:
+        self.session, self.tensors, self.budget = session, tensors, budget
+        self.binding, self.wrt, self.formulas = session.binding, session.binding.wrt, session.formulas
+        self.generator = np.random.default_rng(session.seed)
+        self.notes: list[str] = []
+        self.first = self._first_run()
+        shapes = [output.shape for output in self.first]
+        self.cotangents = choose_cotangents(session.cotangent, shapes, self.generator)
+        self.ones = tuple(np.ones(shape) for shape in shapes)
+        self.is_scalar = not any(shapes)
+        if not self.is_scalar and session.cotangent is None:
+            self.notes.append(f"the output is not a scalar: judged with a random cotangent (seed {session.seed})")
+
+    def _first_run(self) -> list[Floats]:
+        """The real outputs of one run as the user would do it, so that the function's own errors come first."""
+        copies = {name: t.detach().requires_grad_(name in self.wrt).clone() for name, t in self.tensors.items()}
+        try:
+            with torch.enable_grad():
+                outputs = self.binding.call(copies)
+        except SymcheckError:
+            raise
+        except Exception as error:
+            raise Misuse(describe_error(self.binding.name, error)) from error
+        self.positions = tuple(place for place, output in enumerate(outputs) if output.is_floating_point())
+        is_complex = [place for place, output in enumerate(outputs) if output.is_complex()]
+        if not self.positions and not is_complex:
+            kinds = ", ".join(str(output.dtype).removeprefix("torch.") for output in outputs)
+            raise Misuse(f"{self.binding.name} returns {kinds}, which has no derivative; return real tensors")
+        if self.positions and is_complex:
+            self.notes.append(f"left out, as they are complex: outputs {', '.join(map(str, is_complex))}")
+        for name in list(self.tensors)[: self.binding.arguments]:
+            if not _identical(copies[name], self.tensors[name]):
+                self.notes.append(f"the function writes to its input {name}, which autograd refuses of a leaf")
+        return [_values(outputs[place]) for place in self.positions]
+
+    # -- the stages -----------------------------------------------------------------------------------------------
+
+    def outcome(self) -> Outcome:
+        blocked = self._blocked()
+        if blocked is None:
+            findings = [self._judge_autograd(name) for name in self.wrt]
+            findings += map(self._judge_formula, self.formulas)
+            judged, blocked = self._judge_differences(findings)
+            if blocked is None:
+                gradients = {name: exact.values for name, exact in self.ladder.point.gradients.items()}
+                return self._outcome([*findings, *judged], gradients)
+        return self._outcome(self._without_reference(blocked), {})
+
+    def _outcome(self, findings: Sequence[Finding], gradients: Mapping[str, Floats]) -> Outcome:
+        return Outcome(tuple(findings), tuple(self.notes), gradients, self.cotangents)
+
+    def _blocked(self) -> _Blocked | None:
+        derived = self.session.derived(self.tensors)
+        if isinstance(derived, SymcheckError):
+            verdict = Verdict.OTHER if isinstance(derived, NonDeterministic) else Verdict.UNDECIDED
+            return _Blocked(str(derived), verdict, getattr(derived, "operator", ""))
+        if not self.positions:
+            return _Blocked("the output is complex, which has no meaning yet")
+        outputs = self._native[1]
+        if outputs is not None and not all(map(_repeats, self.first, outputs)):
+            return _Blocked(
+                f"{self.binding.name} returns something else each time it is run: it is not a function of its inputs",
+                Verdict.OTHER,
+                advice="draw its random numbers and read its state outside, and give them as inputs",
+            )
+        self.ladder = Ladder(
+            self.binding,
+            self.tensors,
+            derived,
+            self.session.derived,
+            lambda: self._wide[1],
+            self.cotangents,
+            self.generator,
+        )
+        problem = self.ladder.mismatch(self.first)
+        if not problem and self.ladder.high not in self.session.verified:
+            problem = self.ladder.mismatch_nearby()
+            if not problem:
+                self.session.verified.add(self.ladder.high)
+        return _Blocked(problem) if problem else None
+
+    # -- autograd -------------------------------------------------------------------------------------------------
+
+    def _autograd(self, target: torch.dtype | None, tensors: Tensors) -> tuple[dict[str, Gradient], Outputs]:
+        try:
+            return run_autograd(self.binding, tensors, self.wrt, self.cotangents, self.positions, target)
+        except Exception as error:
+            reason = describe_error("autograd", error)
+            return {name: Gradient(None, problem=reason) for name in self.wrt}, None
+
+    @cached_property
+    def _native(self) -> tuple[dict[str, Gradient], Outputs]:
+        return self._autograd(None, self.tensors)
+
+    @cached_property
+    def _wide(self) -> tuple[dict[str, Gradient], Outputs]:
+        return self._autograd(torch.float64, self.tensors)
+
+    def _judge_autograd(self, name: str) -> Finding:
+        gradient = self._native[0][name]
+        if gradient.values is None:
+            return undecided("autograd", name, gradient.problem, dtype=gradient.dtype)
+
+        def run(target: torch.dtype | None, tensors: Tensors) -> Floats | None:
+            here = target is torch.float64 and tensors is self.tensors
+            return (self._wide if here else self._autograd(target, tensors))[0][name].values
+
+        def remarks() -> str:
+            said = ["autograd returns None: it sees no path to this input"] if gradient.missing else []
+            stops = self._stops
+            return "; ".join([*said, *([f"autograd is stopped by {', '.join(stops)}"] if stops else [])])
+
+        return judge(self.ladder.evidence("autograd", name, gradient, run, self.cotangents, remarks))
+
+    @cached_property
+    def _stops(self) -> tuple[str, ...]:
+        leaves = {name: t.detach().requires_grad_(name in self.wrt).clone() for name, t in self.tensors.items()}
+        return find_stops(self.binding.call, leaves)
+
+    # -- formulas -------------------------------------------------------------------------------------------------
+
+    def _formula(self, formula: Formula, target: torch.dtype | None, tensors: Tensors) -> Gradient:
+        try:
+            return run_formula(formula, tensors, self._weights(formula), target)
+        except Exception as error:
+            return Gradient(None, problem=describe_error(f"the formula for {formula.input}", error))
+
+    def _weights(self, formula: Formula) -> tuple[Floats, ...]:
+        return self.cotangents if formula.takes_cotangent or self.is_scalar else self.ones
+
+    def _judge_formula(self, formula: Formula) -> Finding:
+        gradient = self._formula(formula, None, self.tensors)
+        if gradient.values is None:
+            return _unusable(formula, gradient)
+
+        def run(target: torch.dtype | None, tensors: Tensors) -> Floats | None:
+            return self._formula(formula, target, tensors).values
+
+        weights = self._weights(formula)
+        return judge(self.ladder.evidence("formula", formula.input, gradient, run, weights, lambda: ""))
+
+    # -- finite differences ---------------------------------------------------------------------------------------
+
+    def _judge_differences(self, findings: Sequence[Finding]) -> tuple[list[Finding], _Blocked | None]:
+        """Finite differences beside the reference; where they contradict it, nothing is decided."""
+        worst = {f.input: f.worst.index for f in findings if f.worst is not None}
+        judged: list[Finding] = []
+        blocked = None
+        for name, found in self._differences(self.cotangents, worst).items():
+            if isinstance(found, str):
+                judged.append(undecided(DIFFERENCES, name, found))
+                continue
+            finding, contradicts = judge_differences(name, found, self.ladder.wide_exact(name))
+            judged.append(finding)
+            if contradicts:
+                blocked = _Blocked("finite differences contradict the traced program, which may not be the function")
+        return judged, blocked
+
+    def _differences(
+        self, cotangents: Sequence[Floats], worst: Mapping[str, tuple[int, ...]] | None = None
+    ) -> dict[str, Differences | str]:
+        """Differences by each input, or why there are none; the smallest inputs first, as they leave budget over."""
+        if not self.budget:
+            return {}
+        found: dict[str, Differences | str] = {}
+        left = self.budget
+        order = sorted(self.wrt, key=lambda name: self.tensors[name].numel())
+        for place, name in enumerate(order):
+            share = max(MOST_EVALUATIONS, left // (len(order) - place))
+            result = self._difference(name, cotangents, share, (worst or {}).get(name, ()))
+            found[name] = result
+            left -= 0 if isinstance(result, str) else result.evaluations
+        return {name: found[name] for name in self.wrt}
+
+    def _difference(
+        self, name: str, cotangents: Sequence[Floats], share: int, worst: tuple[int, ...]
+    ) -> Differences | str:
+        tensor = self.tensors[name]
+        shape = tuple(tensor.shape)
+        if tensor.is_complex():
+            return f"{name} is complex, which has no meaning yet"
+
+        def contributions(values: Floats) -> Floats:
+            there = {**self.tensors, name: torch.from_numpy(np.asarray(values, dtype=np.float64).reshape(shape))}
+            outputs = run_function(self.binding, there, self.positions, torch.float64)
+            weighted = [(c * o).reshape(-1) for c, o in zip(cotangents, outputs, strict=True)]
+            return np.concatenate(weighted) if weighted else np.zeros(0)
+
+        first = [int(np.ravel_multi_index(worst, shape))] if worst else []
+        try:
+            return differentiate(
+                contributions,
+                np.asarray(numeric({name: tensor})[name], dtype=np.float64),
+                generator=self.generator,
+                budget=share,
+                worst=np.array(first, dtype=np.int64),
+            )
+        except Exception as error:
+            return describe_error(self.binding.name, error)
+
+    # -- where there is no reference ------------------------------------------------------------------------------
+
+    def _without_reference(self, blocked: _Blocked) -> list[Finding]:
+        """Every finding says why nothing is decided, and what finite differences of the function itself say."""
+        found, at_ones = self._differences_alone(blocked)
+        findings = []
+        for candidate, name, weights, run in self._candidates():
+            differences = (at_ones if weights is self.ones else found).get(name)
+            if isinstance(differences, Differences):
+                findings.append(_compare(blocked, candidate, name, run, differences))
+            else:
+                findings.append(_undecided(blocked, candidate, name))
+        for name in self.wrt:
+            differences = found.get(name)
+            if isinstance(differences, Differences):
+                findings.append(report_differences(name, differences, blocked.reason))
+            elif self.budget:
+                findings.append(_undecided(blocked, DIFFERENCES, name, differences or ""))
+        return findings
+
+    def _differences_alone(self, blocked: _Blocked) -> tuple[dict[str, Differences | str], ...]:
+        """Finite differences with the cotangents and with ones, where a function has any."""
+        if blocked.verdict is Verdict.OTHER or not self.positions:
+            return {}, {}
+        found = self._differences(self.cotangents)
+        plain = any(self._weights(formula) is self.ones for formula in self.formulas)
+        return found, self._differences(self.ones) if plain else found
+
+    def _candidates(self) -> Iterator[tuple[str, str, Sequence[Floats], Run]]:
+        """Each candidate, its input, the cotangents that it is run with, and how to run it in a dtype."""
+        for name in self.wrt:
+            yield "autograd", name, self.cotangents, partial(self._autograd_by, name)
+        for formula in self.formulas:
+            run = partial(self._formula, formula, tensors=self.tensors)
+            yield "formula", formula.input, self._weights(formula), run
+
+    def _autograd_by(self, name: str, target: torch.dtype | None) -> Gradient:
+        return (self._native if target is None else self._wide)[0][name]
+
+
+def _undecided(blocked: _Blocked, candidate: str, name: str, more: str = "") -> Finding:
+    reason = f"{blocked.reason}; {more}" if more else blocked.reason
+    return Finding(candidate, name, blocked.verdict, reason, operation=blocked.operation, advice=blocked.advice)
+
+
+def _compare(blocked: _Blocked, candidate: str, name: str, run: Run, differences: Differences) -> Finding:
+    native = run(None)
+    if native.values is None:
+        return _undecided(blocked, candidate, name, native.problem)
+    wide = run(torch.float64).values
+    found = compare_with_differences(candidate, name, native.values, wide, native.dtype, differences, blocked.reason)
+    return replace(found, operation=blocked.operation)
+
+
+def _unusable(formula: Formula, gradient: Gradient) -> Finding:
+    """The finding on a formula that gives no gradient: of the wrong shape it is wrong, else nothing is known."""
+    verdict = Verdict.UNDECIDED if gradient.shape is None else Verdict.FORMULA
+    return undecided("formula", formula.input, gradient.problem, verdict=verdict, shape=gradient.shape or ())
+
+
+def _values(output: Tensor) -> Floats:
+    return np.array(output.detach().to(torch.float64).cpu().numpy())
+
+
+def _identical(left: Tensor, right: Tensor) -> bool:
+    if left.shape != right.shape:
+        return False
+    same = (left == right) | ((left != left) & (right != right))
+    return bool(same.all())
+
+
+def _repeats(first: Floats, second: Floats) -> bool:
+    """Whether two runs at the same inputs gave the same, but for the order of a sum."""
+    with np.errstate(invalid="ignore"):
+        scale = np.max(np.abs(first), initial=0.0, where=np.isfinite(first))
+        near = (np.abs(first - second) <= 2.0**-20 * scale) | (first == second)
+    return bool((near | (np.isnan(first) & np.isnan(second))).all())
