@@ -145,8 +145,9 @@ class Ball:
         return np.concatenate(values, axis)
 
     def sum(self, value: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any]:
-        zero = arb(0) if value.dtype == object else 0
-        return np.asarray(np.sum(value, axis=axes, initial=zero), dtype=object if value.dtype == object else np.int64)
+        if value.dtype != object:
+            return np.asarray(np.sum(value, axis=axes))
+        return np.asarray(np.sum(value, axis=axes, initial=arb(0)), dtype=object)  # type: ignore[arg-type]
 
     def plus(self, left: Any, right: Any) -> Any:
         return left + right

@@ -207,7 +207,7 @@ def _vanishing(value: Floats, arguments: Sequence[Bounded]) -> Mask | None:
     """Where a function of one argument is 0 at an exact infinity, such as exp of a mask: no move changes that."""
     if len(arguments) != 1 or np.isfinite(arguments[0].value).all():
         return None
-    return _exactly_infinite(arguments[0]) & (value == 0)
+    return np.asarray(_exactly_infinite(arguments[0]) & (value == 0))
 
 
 def _moved(argument: Bounded, slack: float | None) -> tuple[Floats, ...]:

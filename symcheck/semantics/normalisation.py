@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import nan
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,25 +19,25 @@ MaybeArray: TypeAlias = Array | None
 # -- softmax ----------------------------------------------------------------------------------------------------------
 
 
-RATIO = "a0/a1"
-RATIO_OR_ZERO = "Piecewise((0, Eq(a1, 0)), (a0/a1, True))"  # the largest term is 1, unless all are masked out
+# The largest term is 1, so that the total is 0 only where all scores are -inf.
+RATIO = "Piecewise((c0, Eq(a1, 0)), (a0/a1, True))"
 
 
 @meaning("aten._softmax")
 def softmax(b: Builder, x: Array, dim: int, *_: Any) -> Array:
     """out[i, j] = exp(x[i, j]) / sum over k of exp(x[i, k]), shifted by the largest term"""
-    return _weights(b, b.cast(x, b.result_dtype), dim, RATIO)
+    return _weights(b, b.cast(x, b.result_dtype), dim, nan)
 
 
 @meaning("aten._safe_softmax")
 def safe_softmax(b: Builder, x: Array, dim: int, *_: Any, **__: Any) -> Array:
     """out = the softmax of x, and 0 throughout a row of -inf"""
-    return _weights(b, b.cast(x, b.result_dtype), dim, RATIO_OR_ZERO)
+    return _weights(b, b.cast(x, b.result_dtype), dim, 0)
 
 
-def _weights(b: Builder, x: Array, dim: int, ratio: str) -> Array:
+def _weights(b: Builder, x: Array, dim: int, masked: float) -> Array:
     terms = b.pointwise("exp(a0 - a1)", x, shift_of(b, x, dim))
-    return b.pointwise(ratio, terms, b.sum(terms, _one(x, dim), True))
+    return b.pointwise(RATIO, terms, b.sum(terms, _one(x, dim), True), masked)
 
 
 def _one(x: Array, dim: int) -> tuple[int, ...]:
@@ -242,7 +243,7 @@ def attention(
     shift = shift_of(b, scores, -1)
     terms = b.pointwise("exp(a0 - a1)", scores, shift)
     total = b.sum(terms, (-1,), True)
-    weights = b.pointwise(RATIO_OR_ZERO, terms, total)
+    weights = b.pointwise(RATIO, terms, total, 0)
     log_total = b.pointwise("a1 + log(a0)", total, shift)
     out = b.equation("nhqk,nhkd->nhqd", "a0*a1", weights, value)
     return out, b.reshape(log_total, log_total.shape[:-1])

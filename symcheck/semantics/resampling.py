@@ -114,7 +114,7 @@ def upsample_cubic(b: Builder, x: Array, size: Sequence[int], align: bool, *fact
 
 @meaning("aten._upsample_bilinear2d_aa.default")
 def upsample_linear_smoothed(b: Builder, x: Array, size: Sequence[int], align: bool, *factors: float | None) -> Array:
-    """out[n, o] = sum over i of x weighted by a triangle as wide as the step between outputs, its weights adding to 1"""
+    """out[n, o] = sum over i of x weighted by a triangle as wide as the outputs' step, its weights adding to 1"""
     body = "Piecewise((1 - a0, (a0 >= 0) & (a0 < 1)), (1 + a0, (a0 < 0) & (a0 > -1)), (0, True))"
     return _upsampled(b, x, size, align, factors, _Smoothed(body, 1))
 
