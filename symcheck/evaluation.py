@@ -103,9 +103,7 @@ def _evaluate(statement: Statement, values: Values, numbers: Numbers[Any]) -> An
 def _evaluate_equation(equation: Equation, values: Values, numbers: Numbers[Any]) -> Any:
     reads = [values[read.array.name] for read in equation.reads]
     # The result does not depend on what is held, so any one number serves, the computed one as well as the exact.
-    reads = [
-        numbers.hold(value) if read.held else value for read, value in zip(equation.reads, reads, strict=True)
-    ]
+    reads = [numbers.hold(value) if read.held else value for read, value in zip(equation.reads, reads, strict=True)]
     return numbers.in_every_world(
         lambda world: _evaluate_body(equation, world, numbers), reads, real=equation.out.is_real
     )
