@@ -302,7 +302,7 @@ def _float64(tensor: Tensor) -> NDArray[np.float64]:
     plain = tensor.detach()
     if plain.layout is not torch.strided:
         plain = plain.to_dense()
-    return np.array(plain.to(torch.float64).cpu().resolve_neg().numpy(), dtype=np.float64)
+    return np.array(plain.to(torch.float64).numpy(force=True), dtype=np.float64)
 
 
 def unit_roundoff(dtype: str) -> float:
