@@ -48,7 +48,7 @@ class Builder:
         source: the user's source line, written into every statement appended while it is set.
         operator: the traced operator, likewise.
         results: the shape and dtype of each result that the traced operator had; a meaning may consult them.
-        layouts: the strides and the storage offset of each tensor that the traced operator read.
+        layouts: of each tensor that the traced operator read: its strides, and whether it starts its memory.
         guards: discrete arrays that a shape depends on, with the source lines; they must be decided strictly.
         unset: constants that stand for memory never written; no output may depend on them.
     """
@@ -59,7 +59,7 @@ class Builder:
         self.statements: list[Statement] = []
         self.source = self.operator = ""
         self.results: tuple[tuple[tuple[int, ...], str], ...] = ()
-        self.layouts: tuple[tuple[tuple[int, ...], int], ...] = ()
+        self.layouts: tuple[tuple[tuple[int, ...], bool], ...] = ()
         self.guards: list[tuple[Array, str]] = []
         self.unset: list[Array] = []
         self._prefix, self._count = prefix, 0

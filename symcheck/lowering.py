@@ -20,6 +20,9 @@ from symcheck.uninitialised import ALLOCATIONS
 
 __all__ = ["Lowering", "Traced", "has_meaning", "is_random", "lower", "source_line", "to_numpy"]
 
+# views that start where their tensor's memory does
+UNSHIFTED_VIEWS = frozenset({"view", "permute", "t", "transpose", "expand", "unsqueeze", "squeeze", "alias", "detach"})
+
 
 @dataclass(frozen=True, slots=True)
 class Traced:
@@ -135,9 +138,7 @@ class Lowering:
         guards = self.builder.guards
         arrays = [array for _, array in chosen]
         program = self.builder.program([*arrays, *(array for array, _ in guards)])
-        return Traced(
-            program, len(arrays), tuple(place for place, _ in chosen), tuple(source for _, source in guards)
-        )
+        return Traced(program, len(arrays), tuple(place for place, _ in chosen), tuple(source for _, source in guards))
 
     def _array(self, value: Any) -> Array:
         """The program array of a value; folded ones become constants when first needed."""
@@ -162,8 +163,10 @@ class Lowering:
                 return held
             if isinstance(held, _Folded):
                 return _Folded(held.tensor[place])
-            return held[place] if held[place] is not None else _Missing(
-                UnknownOperator(f"{source}[{place}]", source_line(node), "this result has no meaning")
+            return (
+                held[place]
+                if held[place] is not None
+                else _Missing(UnknownOperator(f"{source}[{place}]", source_line(node), "this result has no meaning"))
             )
         if not isinstance(node.target, torch._ops.OpOverload):
             return _Missing(UnknownOperator(str(node.target), source_line(node)))
@@ -205,9 +208,7 @@ class Lowering:
         ).endswith(("_like.default", "lift_fresh_copy.default", "lift_fresh.default"))
 
     def _fold(self, node: fx.Node) -> Any:
-        args, kwargs = fx.node.map_arg(
-            (node.args, dict(node.kwargs)), lambda n: self.values[n].tensor
-        )
+        args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), lambda n: self.values[n].tensor)
         with torch.no_grad():
             result = node.target(*args, **kwargs)  # type: ignore[operator]
         return _Folded(result.clone() if isinstance(result, Tensor) else result)
@@ -276,9 +277,22 @@ def _meta(node: fx.Node) -> tuple[tuple[tuple[int, ...], str], ...]:
     )
 
 
-def _layout(node: fx.Node) -> tuple[tuple[int, ...], int]:
+def _layout(node: fx.Node) -> tuple[tuple[int, ...], bool]:
     value = node.meta.get("val")
-    return (tuple(map(int, value.stride())), int(value.storage_offset())) if isinstance(value, Tensor) else ((), 0)
+    strides = tuple(map(int, value.stride())) if isinstance(value, Tensor) else ()
+    return strides, _starts_its_memory(node)
+
+
+def _starts_its_memory(node: fx.Node) -> bool:
+    """Whether a tensor's first element is the first of its memory; tracing does not record where a view starts."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return node.target is not operator.getitem
+    returns = node.target._schema.returns
+    if not returns or returns[0].alias_info is None:
+        return True
+    name = str(node.target).split(".")[1]
+    source = node.args[0]
+    return name in UNSHIFTED_VIEWS and isinstance(source, fx.Node) and _starts_its_memory(source)
 
 
 def _plain(value: Any) -> Any:

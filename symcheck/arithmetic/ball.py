@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
+from functools import cmp_to_key
 from typing import Any
 
 import flint
@@ -196,14 +197,12 @@ class Ball:
         return out
 
     def select(self, value: NDArray[Any], rule: str) -> NDArray[Any]:
-        return argument_selection(from_ball(value) if value.dtype == object else value, rule)
+        return argument_selection(_ranks(value) if value.dtype == object else value, rule)
 
     def invert(self, positions: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         return inverse_positions(positions, shape)
 
-    def in_every_world(
-        self, function: Callable[[Sequence[Any]], Any], values: Sequence[Any], *, real: bool
-    ) -> Any:
+    def in_every_world(self, function: Callable[[Sequence[Any]], Any], values: Sequence[Any], *, real: bool) -> Any:
         return function(values)
 
 
@@ -211,6 +210,27 @@ def _integer(value: Any) -> int:
     if not isinstance(value, arb):
         return int(value)
     return int(ENCLOSURES["trunc"][0](value).unique_fmpz()) if value.is_finite() else 0
+
+
+def _ranks(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Numbers in the order of the midpoints along the last axis, equal where they are; NaN stays NaN."""
+    rounded = from_ball(values)
+    ranks = rounded.copy()
+    for row in np.ndindex(*values.shape[:-1]):
+        order = np.argsort(rounded[row], kind="stable")
+        gaps = np.diff(rounded[row][order])
+        if (gaps > 1e-12 * np.abs(rounded[row][order][1:])).all():
+            continue  # float64 tells them apart
+        middle = [value.mid() if value.is_finite() else value for value in values[row]]
+        sorted_places = sorted(
+            (place for place in order.tolist() if not np.isnan(rounded[row][place])),
+            key=cmp_to_key(lambda i, j, middle=middle: (middle[i] > middle[j]) - (middle[i] < middle[j])),  # type: ignore[misc]
+        )
+        rank = 0
+        for before, place in zip([None, *sorted_places], sorted_places, strict=False):
+            rank += before is not None and bool(middle[before] < middle[place])
+            ranks[(*row, place)] = rank
+    return ranks
 
 
 def _balls(matrix: NDArray[Any]) -> list[Any]:

@@ -43,8 +43,8 @@ def _extremes(values: Floats, error: Floats, chosen: Positions) -> Positions | N
     """Every position that could hold the greatest, in turn."""
     own = chosen[..., None]
     best = np.take_along_axis(values, own, -1)
-    least = best - np.take_along_axis(error, own, -1)
-    near = values + error >= np.where(np.isnan(least) & ~np.isnan(best), -np.inf, least)
+    least = np.fmax.reduce(values - error, axis=-1, keepdims=True)
+    near = (values + error >= least) & ~np.isnan(best)  # NaN counts as the greatest, and is chosen strictly
     np.put_along_axis(near, own, True, -1)
     count = near.sum(axis=-1)
     most = int(count.max())

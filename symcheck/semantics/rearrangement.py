@@ -190,10 +190,12 @@ def constant_pad(b: Builder, x: Array, pad: Sequence[int], value: float = 0) -> 
 def as_strided(b: Builder, x: Array, *args: Any, **kwargs: Any) -> Array:
     """out[i] = the element of x's memory at offset + the sum of i * strides"""
     sources = _Sources(b)
-    strides, start = b.layouts[0]
-    reach = start + sum((size - 1) * stride for size, stride in zip(x.shape, strides, strict=True)) if x.size else 0
+    strides, starts_memory = b.layouts[0]
+    if not starts_memory:
+        raise UnknownOperator(b.operator, detail="it reads the memory of a view, which may start anywhere")
+    reach = sum((size - 1) * stride for size, stride in zip(x.shape, strides, strict=True)) if x.size else 0
     memory = torch.zeros(reach + 1, dtype=torch.float64)
-    laid = memory.as_strided(x.shape, strides, start)
+    laid = memory.as_strided(x.shape, strides, 0)
     laid.copy_(sources.positions(x))
     rest = [sources.positions(argument) for argument in args]
     try:

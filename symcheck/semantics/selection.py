@@ -77,11 +77,15 @@ def _order(b: Builder, last: Array, descending: bool = False) -> Array:
     return b.select(last, "argsort descending" if descending else "argsort")
 
 
+def _sorted(b: Builder, x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
+    last = to_last(b, x, dim)
+    return _every_taken(b, x, last, _order(b, last, descending), dim)
+
+
 @meaning("aten.sort.default")
 def sort(b: Builder, x: Array, dim: int = -1, descending: bool = False) -> tuple[Array, Array]:
     """out[i, j] = x[i, order[i, j]], a stable order along the axis"""
-    last = to_last(b, x, dim)
-    return _every_taken(b, x, last, _order(b, last, descending), dim)
+    return _sorted(b, x, dim, descending)
 
 
 @meaning("aten.sort.stable")
@@ -89,13 +93,13 @@ def stable_sort(
     b: Builder, x: Array, *, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> tuple[Array, Array]:
     """out[i, j] = x[i, order[i, j]], a stable order along the axis"""
-    return sort(b, x, dim, descending)
+    return _sorted(b, x, dim, descending)
 
 
 @meaning("aten.argsort.default")
 def argsort(b: Builder, x: Array, dim: int = -1, descending: bool = False) -> Array:
     """out[i, j] = order[i, j], a stable order along the axis"""
-    return sort(b, x, dim, descending)[1]
+    return _sorted(b, x, dim, descending)[1]
 
 
 @meaning("aten.topk")
