@@ -183,7 +183,7 @@ def _as_shape_of(b: Builder, source: Array, positions: Array) -> Array:
     return b.rearrange(source, lambda places: places[corner])
 
 
-@meaning("aten.index_select", "aten.index_select_backward")
+@meaning("aten.index_select")
 def index_select(b: Builder, x: Array, dim: int, index: Array) -> Array:
     """out[i, k, j] = x[i, index[k], j]"""
     return b.reshape(b.gather((x,), _slabs(b, x, dim, index)), b.result_shape)
@@ -255,7 +255,7 @@ def index_copy(b: Builder, x: Array, dim: int, index: Array, source: Array) -> A
 # -- by masks -------------------------------------------------------------------------------------------------------
 
 
-@meaning("aten.nonzero", "aten.nonzero_numpy")
+@meaning("aten.nonzero")
 def nonzero(b: Builder, x: Array) -> Array:
     """out[n, a] = the coordinate along axis a of the n-th element that is not 0"""
     count = b.result_shape[0]
