@@ -29,14 +29,14 @@ def _piecewise(*branches: tuple[Any, Any]) -> Any:
 def argument_selection(values: NDArray[Any], rule: str) -> NDArray[np.int64]:
     """Positions along the last axis by a rule of `Selection`; NaN counts as largest, as in torch."""
     if rule == "argmax":
-        return np.argmax(values, axis=-1)
+        return np.asarray(np.argmax(values, axis=-1))
     if rule == "argmin":
-        return np.argmin(values, axis=-1)
+        return np.asarray(np.argmin(values, axis=-1))
     if rule == "argsort":
         return np.argsort(values, axis=-1, kind="stable")
     if rule == "argsort descending":
         flipped = np.argsort(values[..., ::-1], axis=-1, kind="stable")[..., ::-1]
-        return values.shape[-1] - 1 - flipped
+        return np.asarray(values.shape[-1] - 1 - flipped)
     extreme = np.maximum.accumulate(values, axis=-1) if rule == "cumargmax" else np.minimum.accumulate(values, axis=-1)
     here = np.where((values == extreme) | np.isnan(values), np.arange(values.shape[-1]), 0)
     return np.maximum.accumulate(here, axis=-1)
