@@ -29,6 +29,7 @@ __all__ = [
     "RTOL",
     "UNIT64",
     "Evidence",
+    "Neighbour",
     "Rung",
     "count_ulps",
     "judge",
@@ -77,13 +78,20 @@ class Rung:
         error = float((np.abs(self.low - self.low_exact.values) + self.low_exact.errors)[known].max())
         return LADDER * UNIT64 / self.low_roundoff * (error + self.low_roundoff * scale)
 
-    def excess(self) -> NDArray[np.bool_]:
-        """Where the float64 run differs from the reference by more than rounding explains."""
-        allowance = self.allowance()
-        if self.high is None or allowance is None:
-            return np.zeros(self.exact.values.shape, dtype=bool)
-        decidable = np.isfinite(self.high) & np.isfinite(self.exact.values) & ~self.exact.open
-        return decidable & (np.abs(self.high - self.exact.values) > self.exact.errors + allowance)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Neighbour:
+    """The candidate in float64 at an input nearby, beside the reference there.
+
+    Attributes:
+        values: the candidate; None if it could not run.
+        exact: the reference.
+        is_close: so near that a formula's error must be much the same; rounding's is not, even in float32.
+    """
+
+    values: Floats | None
+    exact: Exact
+    is_close: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +108,7 @@ class Evidence:
         exact: the reference.
         intended: the candidate in float64; None if it could not be run so.
         rung: the ladder at this input, run only when needed.
-        nearby: the ladder at generic inputs nearby, run only when needed.
+        nearby: the candidate at generic inputs nearby, run only when needed.
         remarks: what else is known, such as where autograd was stopped; asked for only at a conviction.
         blocked: why no conviction may be made, such as constants that depend on the dtype; ``""`` if it may.
     """
@@ -114,7 +122,7 @@ class Evidence:
     exact: Exact
     intended: Floats | None
     rung: Callable[[], Rung]
-    nearby: Callable[[], Sequence[Rung]]
+    nearby: Callable[[], Sequence[Neighbour]]
     remarks: Callable[[], str]
     blocked: str = ""
 
@@ -131,7 +139,8 @@ def judge(evidence: Evidence) -> Finding:
         return _finding(evidence, Verdict.OK, "the input is empty: there is nothing to differentiate", None)
     barred, reasons = _undecidable(evidence)
     intended = computed if evidence.intended is None else evidence.intended
-    gap = np.where(barred, 0.0, np.abs(intended - exact.values))
+    with np.errstate(invalid="ignore"):  # infinities, which are barred
+        gap = np.where(barred, 0.0, np.abs(intended - exact.values))
     if (gap > exact.errors).any():
         convicted = _convicted(evidence, barred)
         if isinstance(convicted, Finding):
@@ -199,7 +208,8 @@ def _undecidable(evidence: Evidence) -> tuple[NDArray[np.bool_], tuple[tuple[str
 def _convicted(evidence: Evidence, barred: NDArray[np.bool_]) -> Finding | None:
     """A conviction, or an abstention where there was reason for one; None if rounding explains all."""
     rung = evidence.rung()
-    if rung.allowance() is None or rung.high is None:
+    allowance = rung.allowance()
+    if allowance is None or rung.high is None:
         return _finding(
             evidence,
             Verdict.UNDECIDED,
@@ -207,19 +217,13 @@ def _convicted(evidence: Evidence, barred: NDArray[np.bool_]) -> Finding | None:
             "precision that would tell rounding from a formula error",
             _worst(evidence, ~barred),
         )
-    excess = rung.excess() & ~barred
+    excess = _excess(rung.high, rung.exact, allowance) & ~barred
     if not excess.any():
         return None
     where = _worst(evidence, excess)
-    if evidence.blocked:
-        return _finding(evidence, Verdict.UNDECIDED, evidence.blocked, where)
-    others = evidence.nearby()
-    if not others or not all(other.excess().any() for other in others):
-        reason = f"{evidence.candidate} differs from the exact gradient here, but not at inputs nearby"
-        return _finding(evidence, Verdict.UNDECIDED, reason, where)
-    if not all(_is_steady(rung, other, excess) for other in others):
-        reason = f"{evidence.candidate} differs from the exact gradient like noise, as if computed in less than float64"
-        return _finding(evidence, Verdict.UNDECIDED, reason, where)
+    doubt = evidence.blocked or _doubt(rung.high - rung.exact.values, excess, evidence.nearby(), allowance)
+    if doubt:
+        return _finding(evidence, Verdict.UNDECIDED, f"it differs from the exact gradient here, but {doubt}", where)
     remarks = evidence.remarks()
     reason = f"it is not the gradient: {int(excess.sum())} of {excess.size} elements are off by more than rounding"
     return _finding(
@@ -231,15 +235,26 @@ def _convicted(evidence: Evidence, barred: NDArray[np.bool_]) -> Finding | None:
     )
 
 
-def _is_steady(here: Rung, there: Rung, excess: NDArray[np.bool_]) -> bool:
-    """Whether the error stays much the same from one input to one nearby, as a formula's does and rounding does not."""
-    assert here.high is not None
-    if there.high is None:
-        return False
-    usable = excess & np.isfinite(there.high) & np.isfinite(there.exact.values) & ~there.exact.open
-    error = (here.high - here.exact.values)[usable]
-    change = (there.high - there.exact.values)[usable] - error
-    return bool(usable.any()) and float(np.linalg.norm(change)) <= float(np.linalg.norm(error)) / 2
+def _excess(values: Floats, exact: Exact, allowance: float) -> NDArray[np.bool_]:
+    """Where a float64 run differs from the reference by more than rounding explains."""
+    decidable = np.isfinite(values) & np.isfinite(exact.values) & ~exact.open
+    with np.errstate(invalid="ignore"):
+        return decidable & (np.abs(values - exact.values) > exact.errors + allowance)
+
+
+def _doubt(error: Floats, excess: NDArray[np.bool_], nearby: Sequence[Neighbour], allowance: float) -> str:
+    """Why an error that is too large for rounding need not be the formula's; "" if it must be."""
+    if not nearby:
+        return "there is no input nearby where it could be confirmed"
+    for there in nearby:
+        if there.values is None or not _excess(there.values, there.exact, allowance).any():
+            return "not at inputs nearby"
+        if there.is_close:
+            usable = excess & np.isfinite(there.values) & np.isfinite(there.exact.values) & ~there.exact.open
+            change = (there.values - there.exact.values - error)[usable]
+            if not usable.any() or float(np.linalg.norm(change)) > float(np.linalg.norm(error[usable])) / 2:
+                return "by noise, as if something in it were computed in less than float64"
+    return ""
 
 
 def _ratio(evidence: Evidence, barred: NDArray[np.bool_]) -> float | None:
@@ -282,9 +297,10 @@ def _nice(value: float) -> str:
 
 def _worst(evidence: Evidence, among: NDArray[np.bool_]) -> tuple[int, ...]:
     """The index of the element, among some, that is furthest off; those that cannot be compared come first."""
-    distance = np.abs(evidence.computed - evidence.exact.values)
-    if evidence.intended is not None and among.any() and not among.all():
-        distance = np.maximum(distance, np.abs(evidence.intended - evidence.exact.values))
+    with np.errstate(invalid="ignore"):
+        distance = np.abs(evidence.computed - evidence.exact.values)
+        if evidence.intended is not None and among.any() and not among.all():
+            distance = np.maximum(distance, np.abs(evidence.intended - evidence.exact.values))
     distance = np.where(np.isnan(distance), np.inf, distance)
     flat = int(np.argmax(np.where(among, distance, -1.0)))
     return tuple(int(place) for place in np.unravel_index(flat, evidence.computed.shape))
@@ -303,8 +319,10 @@ def _finding(
     known = evidence.intended is not None
     intended = evidence.intended if evidence.intended is not None else evidence.computed
     usable = np.isfinite(intended) & np.isfinite(exact.values) & np.isfinite(evidence.computed)
-    formula_error = _largest(np.abs(intended - exact.values), usable) if known or verdict is Verdict.FORMULA else np.nan
-    rounding = np.abs(evidence.computed - (intended if known else exact.values))
+    with np.errstate(invalid="ignore"):
+        off = np.abs(intended - exact.values)
+        rounding = np.abs(evidence.computed - (intended if known else exact.values))
+    formula_error = _largest(off, usable) if known or verdict is Verdict.FORMULA else np.nan
     return Finding(
         evidence.candidate,
         evidence.input,

@@ -14,7 +14,7 @@ from torch import Tensor
 from symcheck.binding import Binding
 from symcheck.candidates import Gradient, run_function, unit_roundoff
 from symcheck.errors import SymcheckError
-from symcheck.judgement import Evidence, Rung
+from symcheck.judgement import UNIT64, Evidence, Neighbour, Rung
 from symcheck.points import moved, rounded
 from symcheck.reference import Derived, Exact, Point, numeric
 
@@ -24,7 +24,9 @@ Floats: TypeAlias = NDArray[np.float64]
 Tensors: TypeAlias = Mapping[str, Tensor]
 Run: TypeAlias = Callable[[torch.dtype | None, Tensors], Floats | None]
 
-NEARBY, TRIES = 3, 6  # generic inputs at which a conviction must repeat, and how many are tried to find them
+MOVES = (2.0**-10, 2.0**-16, 2.0**-16)  # how far the inputs are at which a conviction must repeat
+CLOSE = 2.0**-16  # far above the roundoff of float32, so that hidden rounding changes, and near for any formula
+TRIES = 3  # points tried at each
 TRACED = 2.0**-20  # how well the traced program must give the function's values: some kernels are no better
 STEADY = 64.0  # the same, in bounds of the reference: torch's own rounding is another
 
@@ -111,16 +113,16 @@ class Ladder:
         if self.point.undecided:
             where = self.point.undecided[0] or "a branch"
             return f"Python code looks at a value that rounding could change, at {where}"
-        if not _same(outputs, self.point.outputs, 1.0, self.roundoff ** (1 / 3)):
+        if not _same(outputs, self.point.outputs, self.roundoff / UNIT64, self.roundoff ** (1 / 3)):
             return "the traced program does not give the function's value at this input: it is not the function"
         return ""
 
     def mismatch_nearby(self) -> str:
         """As `mismatch`, at an input nearby: whether the trace froze what depends on it, as NumPy does."""
-        for _ in range(NEARBY):
+        for _ in range(TRIES):
             there = dict(self.wide)
             for name in self.binding.wrt:
-                there[name] = moved(there[name], self.generator, zeros=False)
+                there[name] = moved(there[name], self.generator, MOVES[0], zeros=False)
             point, outputs = self.high.at(numeric(there), self._cotangents), self._outputs(there)
             if outputs is None or point.undecided or point.diverted:
                 continue
@@ -188,8 +190,8 @@ class Ladder:
                 run(torch.float32, low) if usable else None, there.gradients[name], 2.0**-24, values, exact_high
             )
 
-        def nearby() -> list[Rung]:
-            return self._nearby(name, run, cotangents)
+        def nearby() -> list[Neighbour]:
+            return [there for size in MOVES if (there := self._neighbour(name, run, cotangents, size)) is not None]
 
         dtype = str(self.dtype).removeprefix("torch.")
         return Evidence(
@@ -207,22 +209,14 @@ class Ladder:
             "" if own else f"the function is another one in float64 than in {dtype}",
         )
 
-    def _nearby(self, name: str, run: Run, cotangents: Sequence[Floats]) -> list[Rung]:
-        """The ladder at generic inputs nearby; only the input under test moves."""
-        dtype = self.dtype if self.is_narrow else torch.float32
-        rungs: list[Rung] = []
+    def _neighbour(self, name: str, run: Run, cotangents: Sequence[Floats], size: float) -> Neighbour | None:
+        """The candidate at a generic input nearby, where only the input under test moves; None if none is found."""
         for _ in range(TRIES):
-            there = {**self.wide, name: moved(self.tensors[name], self.generator)}
-            low = {key: rounded(tensor, dtype) for key, tensor in there.items()}
-            points = [self.high.at(numeric(tensors), cotangents) for tensors in (low, there)]
-            if any(point.undecided or point.diverted for point in points):
-                continue
-            low_exact, exact = (point.gradients[name] for point in points)
-            roundoff = float(torch.finfo(dtype).eps) / 2
-            rungs.append(Rung(run(dtype, low), low_exact, roundoff, run(torch.float64, there), exact))
-            if len(rungs) == NEARBY:
-                break
-        return rungs
+            there = {**self.wide, name: moved(self.tensors[name], self.generator, size)}
+            point = self.high.at(numeric(there), cotangents)
+            if not point.undecided and not point.diverted:
+                return Neighbour(run(torch.float64, there), point.gradients[name], size <= CLOSE)
+        return None
 
 
 def _same(outputs: Sequence[Floats], exact: Sequence[Exact], bounds: float, relative: float) -> bool:

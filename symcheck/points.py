@@ -59,14 +59,14 @@ def rounded(tensor: Tensor, dtype: torch.dtype, *, keep: bool = False) -> Tensor
     return result if keep else result.to(tensor.dtype)
 
 
-def moved(tensor: Tensor, generator: np.random.Generator, *, zeros: bool = True) -> Tensor:
-    """A generic float64 point nearby: every element moved by about 2^-10 of itself, zeros by 2^-10 of the largest.
+def moved(tensor: Tensor, generator: np.random.Generator, size: float, *, zeros: bool = True) -> Tensor:
+    """A generic float64 point nearby: every element moved by about `size` of itself, zeros by `size` of the largest.
 
     Without `zeros`, those stay, so that no sign changes.
     """
     values = tensor.detach().to(torch.float64)
     finite = values[torch.isfinite(values)]
     largest = float(finite.abs().max()) if zeros and finite.numel() else 0.0
-    size = torch.where(values == 0, (largest or 1.0) if zeros else 0.0, values.abs())
-    step = torch.from_numpy(_dyadic(tuple(tensor.shape), generator)) * size * 2.0**-10
+    scale = torch.where(values == 0, (largest or 1.0) if zeros else 0.0, values.abs())
+    step = torch.from_numpy(_dyadic(tuple(tensor.shape), generator)) * scale * size
     return torch.where(torch.isfinite(values), values + step, values)
