@@ -115,7 +115,7 @@ def upsample_cubic(b: Builder, x: Array, size: Sequence[int], align: bool, *fact
 @meaning("aten._upsample_bilinear2d_aa.default")
 def upsample_linear_smoothed(b: Builder, x: Array, size: Sequence[int], align: bool, *factors: float | None) -> Array:
     """out[n, o] = sum over i of x weighted by a triangle as wide as the outputs' step, its weights adding to 1"""
-    body = "Piecewise((1 - a0, (a0 >= 0) & (a0 < 1)), (1 + a0, (a0 < 0) & (a0 > -1)), (0, True))"
+    body = "Piecewise((0, a0 <= -1), (1 + a0, a0 < 0), (1 - a0, a0 < 1), (0, True))"
     return _upsampled(b, x, size, align, factors, _Smoothed(body, 1))
 
 
@@ -124,10 +124,11 @@ def upsample_cubic_smoothed(b: Builder, x: Array, size: Sequence[int], align: bo
     """out[n, o] = sum over i of x weighted by a cubic kernel (a = -1/2) as wide as the step, its weights adding to 1"""
     near, far = "(3*{t}**3/2 - 5*{t}**2/2 + 1)", "(-({t}**3 - 5*{t}**2 + 8*{t} - 4)/2)"
     branches = [
-        f"({near.format(t='a0')}, (a0 >= 0) & (a0 < 1))",
-        f"({near.format(t='(-a0)')}, (a0 < 0) & (a0 > -1))",
-        f"({far.format(t='a0')}, (a0 >= 1) & (a0 < 2))",
-        f"({far.format(t='(-a0)')}, (a0 <= -1) & (a0 > -2))",
+        "(0, a0 <= -2)",
+        f"({far.format(t='(-a0)')}, a0 <= -1)",
+        f"({near.format(t='(-a0)')}, a0 < 0)",
+        f"({near.format(t='a0')}, a0 < 1)",
+        f"({far.format(t='a0')}, a0 < 2)",
     ]
     return _upsampled(b, x, size, align, factors, _Smoothed(f"Piecewise({', '.join(branches)}, (0, True))", 2))
 
