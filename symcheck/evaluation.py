@@ -131,8 +131,12 @@ def _evaluate_body(equation: Equation, reads: Sequence[Any], numbers: Numbers[An
     order = list(range(len(equation.out.shape)))
     shape = equation.out.shape
     lay = align(axes, order)
-    value = numbers.map_arrays(lambda array: np.broadcast_to(lay(array), shape), value)
+    value = numbers.map_arrays(lambda array: _broadcast(lay(array), shape), value)
     return numbers.settle(value, real=equation.out.is_real)
+
+
+def _broadcast(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    return array if array.shape == shape else np.broadcast_to(array, shape)  # a broadcast view cannot be written to
 
 
 def _multiply(

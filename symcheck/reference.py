@@ -127,7 +127,11 @@ def numeric(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[np.generic]]:
 
 
 def _exact(value: Bounded) -> Exact:
-    values = np.array(value.value, dtype=np.float64)  # a copy: it may be a view that cannot be written to
-    error = np.zeros(values.shape) if value.error is None else np.broadcast_to(value.error, values.shape)
-    opened = np.zeros(values.shape, dtype=bool) if value.open is None else np.broadcast_to(value.open, values.shape)
-    return Exact(values, np.where(np.isnan(error), np.inf, error), opened)
+    values = value.value
+    if values.dtype != np.float64 or not (values.flags.writeable and values.flags.c_contiguous):
+        values = np.array(values, dtype=np.float64)  # a copy of a view that cannot be written to
+    error = np.asarray(0.0 if value.error is None else value.error)
+    if np.isnan(np.sum(error)):
+        error = np.where(np.isnan(error), np.inf, error)
+    opened = np.zeros((), dtype=bool) if value.open is None else value.open
+    return Exact(values, np.broadcast_to(error, values.shape), np.broadcast_to(opened, values.shape))

@@ -7,6 +7,7 @@ Each value travels with
             absent, infinities and NaN included
     open    True where the element depends on a decision that could fall either way: an exact tie, or a margin
             smaller than the error. The error there covers both branches.
+    peak    a number that no |value| exceeds; of large arrays only, where it saves a pass
     other   of a discrete value: what it would be in other worlds, where open decisions fell otherwise; worlds first
 
 Absent comes from literal zeros of branches that are strictly taken and from positions that are not read.
@@ -64,6 +65,7 @@ class Bounded:
     open: Mask | None = None
     other: NDArray[np.int64] | None = None
     active: bool = False
+    peak: float | None = None
 
     __array_priority__ = 1000.0
 

@@ -6,37 +6,72 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import blas
 
 from symcheck.arithmetic.bounded import TINY, Bounded, growth_of
 
-__all__ = ["product_error"]
+__all__ = ["COARSE", "peak_of", "product_error"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
-SHARP_PRODUCT = 1 << 21  # multiplications up to which a product's bound is a product itself
+SHARP_PRODUCT = 1 << 18  # multiplications up to which a product's bound is a product itself
+COARSE = 1 << 18  # elements of a product above which one bound serves all of them
 
 
 def product_error(a: Bounded, b: Bounded, terms: int) -> Floats:
-    """A bound on the error of a matrix product, term by term where it is cheap, by norms (Cauchy-Schwarz) elsewhere."""
-    growth = growth_of(terms)
-    if a.value.size * b.value.shape[-1] <= SHARP_PRODUCT:
-        left, right = np.abs(a.value), np.abs(b.value)
-        sharp = growth * np.matmul(left, right) + terms * TINY
-        if b.error is not None:
-            sharp = sharp + np.matmul(left, np.broadcast_to(b.error, right.shape))
-        if a.error is not None:
-            lifted = right if b.error is None else right + b.error
-            sharp = sharp + np.matmul(np.broadcast_to(a.error, left.shape), lifted)
-        return np.asarray(sharp)
+    """Bound the error of batches of matrix products a b, each sum of `terms` terms.
+
+    Term by term where that is cheap. Elsewhere by norms: a large matrix times a small one by its largest element
+    (Hoelder), and others by the 2-norms of rows and columns (Cauchy-Schwarz). A large result gets one bound for all.
+    """
+    growth, shape = growth_of(terms), (a.value.shape[0], a.value.shape[1], b.value.shape[2])
+    if a.value.size * b.value.shape[2] <= SHARP_PRODUCT:
+        return _termwise(a, b, growth) + terms * TINY
+    if a.value.size > max(COARSE, 8 * b.value.size):
+        return np.asarray(_by_peak(a, b, growth, 1) + terms * TINY)
+    if b.value.size > max(COARSE, 8 * a.value.size):
+        return np.asarray(_by_peak(b, a, growth, 2) + terms * TINY)
     rows, columns = _norms(a.value, 2), _norms(b.value, 1)
-    error = growth * rows * columns + terms * TINY
+    off_rows = np.zeros(()) if a.error is None else _norms(np.broadcast_to(a.error, a.value.shape), 2)
+    off_columns = np.zeros(()) if b.error is None else _norms(np.broadcast_to(b.error, b.value.shape), 1)
+    if shape[0] * shape[1] * shape[2] > COARSE:
+        rows, columns, off_rows, off_columns = (
+            np.max(part, initial=0.0) for part in (rows, columns, off_rows, off_columns)
+        )
+    return np.asarray(growth * rows * columns + rows * off_columns + off_rows * (columns + off_columns) + terms * TINY)
+
+
+def _termwise(a: Bounded, b: Bounded, growth: float) -> Floats:
+    left, right = np.abs(a.value), np.abs(b.value)
+    sharp = growth * np.matmul(left, right)
     if b.error is not None:
-        wobble = _norms(np.broadcast_to(b.error, b.value.shape), 1)
-        error = error + rows * wobble
-        columns = columns + wobble
+        sharp = sharp + np.matmul(left, np.broadcast_to(b.error, right.shape))
     if a.error is not None:
-        error = error + _norms(np.broadcast_to(a.error, a.value.shape), 2) * columns
-    return np.asarray(error)
+        lifted = right if b.error is None else right + b.error
+        sharp = sharp + np.matmul(np.broadcast_to(a.error, left.shape), lifted)
+    return np.asarray(sharp)
+
+
+def _by_peak(large: Bounded, small: Bounded, growth: float, summed: int) -> Floats:
+    """|sum of large * small| is at most the largest |large| times the sum of |small|; `summed` is small's axis of it."""
+    peak = peak_of(large.value) if large.peak is None else large.peak
+    off = 0.0 if large.error is None else float(np.max(large.error, initial=0.0))
+    total = np.sum(np.abs(small.value), axis=summed, keepdims=True)
+    wobble = np.zeros(())
+    if small.error is not None:
+        wobble = np.sum(np.broadcast_to(small.error, small.value.shape), axis=summed, keepdims=True)
+    slack = 1 + growth_of(small.value.shape[summed] + 4)
+    return np.asarray(slack * (growth * peak * total + peak * wobble + off * (total + wobble)))
+
+
+def peak_of(values: Floats) -> float:
+    """The largest magnitude in an array, in one pass where it is contiguous; NaN elements may be passed over."""
+    if values.size == 0:
+        return 0.0
+    if values.flags.c_contiguous and values.dtype == np.float64:
+        flat = values.reshape(-1)
+        return abs(float(flat[blas.idamax(flat)]))
+    return float(max(np.max(values), -np.min(values)))
 
 
 def _norms(matrices: Floats, axis: int) -> Floats:
