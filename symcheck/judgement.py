@@ -134,13 +134,17 @@ def undecided(candidate: str, name: str, reason: str, *, verdict: Verdict = Verd
 
 def judge(evidence: Evidence) -> Finding:
     """The verdict on one candidate by one input; the worst element decides."""
+    with np.errstate(invalid="ignore"):  # infinities are barred, not compared
+        return _judge(evidence)
+
+
+def _judge(evidence: Evidence) -> Finding:
     exact, computed = evidence.exact, evidence.computed
     if computed.size == 0:
         return _finding(evidence, Verdict.OK, "the input is empty: there is nothing to differentiate", None)
     barred, reasons = _undecidable(evidence)
     intended = computed if evidence.intended is None else evidence.intended
-    with np.errstate(invalid="ignore"):  # infinities, which are barred
-        gap = np.where(barred, 0.0, np.abs(intended - exact.values))
+    gap = np.where(barred, 0.0, np.abs(intended - exact.values))
     if (gap > exact.errors).any():
         convicted = _convicted(evidence, barred)
         if isinstance(convicted, Finding):
@@ -238,8 +242,7 @@ def _convicted(evidence: Evidence, barred: NDArray[np.bool_]) -> Finding | None:
 def _excess(values: Floats, exact: Exact, allowance: float) -> NDArray[np.bool_]:
     """Where a float64 run differs from the reference by more than rounding explains."""
     decidable = np.isfinite(values) & np.isfinite(exact.values) & ~exact.open
-    with np.errstate(invalid="ignore"):
-        return decidable & (np.abs(values - exact.values) > exact.errors + allowance)
+    return decidable & (np.abs(values - exact.values) > exact.errors + allowance)
 
 
 def _doubt(error: Floats, excess: NDArray[np.bool_], nearby: Sequence[Neighbour], allowance: float) -> str:
@@ -297,10 +300,9 @@ def _nice(value: float) -> str:
 
 def _worst(evidence: Evidence, among: NDArray[np.bool_]) -> tuple[int, ...]:
     """The index of the element, among some, that is furthest off; those that cannot be compared come first."""
-    with np.errstate(invalid="ignore"):
-        distance = np.abs(evidence.computed - evidence.exact.values)
-        if evidence.intended is not None and among.any() and not among.all():
-            distance = np.maximum(distance, np.abs(evidence.intended - evidence.exact.values))
+    distance = np.abs(evidence.computed - evidence.exact.values)
+    if evidence.intended is not None and among.any() and not among.all():
+        distance = np.maximum(distance, np.abs(evidence.intended - evidence.exact.values))
     distance = np.where(np.isnan(distance), np.inf, distance)
     flat = int(np.argmax(np.where(among, distance, -1.0)))
     return tuple(int(place) for place in np.unravel_index(flat, evidence.computed.shape))
@@ -319,10 +321,9 @@ def _finding(
     known = evidence.intended is not None
     intended = evidence.intended if evidence.intended is not None else evidence.computed
     usable = np.isfinite(intended) & np.isfinite(exact.values) & np.isfinite(evidence.computed)
-    with np.errstate(invalid="ignore"):
-        off = np.abs(intended - exact.values)
-        rounding = np.abs(evidence.computed - (intended if known else exact.values))
+    off = np.abs(intended - exact.values)
     formula_error = _largest(off, usable) if known or verdict is Verdict.FORMULA else np.nan
+    rounding = np.abs(evidence.computed - (intended if known else exact.values))
     return Finding(
         evidence.candidate,
         evidence.input,

@@ -132,7 +132,8 @@ class Lowering:
     def _finish(self, node: fx.Node) -> Traced:
         outputs = node.args[0]
         assert isinstance(outputs, tuple | list)
-        results = [self.values.get(out) if isinstance(out, fx.Node) else None for out in outputs]
+        kept = [out if isinstance(out, fx.Node) and not _is_complex(out) else None for out in outputs]
+        results = [self.values.get(out) for out in (kept if any(kept) else outputs)]
         real = [(place, self._array(value)) for place, value in enumerate(results) if value is not None]
         chosen = [(place, array) for place, array in real if array.is_real]
         guards = self.builder.guards
@@ -293,6 +294,10 @@ def _starts_its_memory(node: fx.Node) -> bool:
     name = str(node.target).split(".")[1]
     source = node.args[0]
     return name in UNSHIFTED_VIEWS and isinstance(source, fx.Node) and _starts_its_memory(source)
+
+
+def _is_complex(node: fx.Node) -> bool:
+    return any(dtype.startswith("complex") for _, dtype in _meta(node))
 
 
 def _plain(value: Any) -> Any:

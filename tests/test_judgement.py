@@ -156,7 +156,7 @@ def test_a_gradient_that_is_zero_is_a_missing_path():
 
 
 def test_no_common_factor_is_claimed_of_one_wrong_element():
-    found = judge(evidence(RIGHT + [0, 1e-6]))
+    found = judge(evidence(RIGHT + np.array([0, 1e-6])))
     assert found.verdict is Verdict.FORMULA
     assert "1 of 2 elements" in found.reason
     assert "factor" not in found.reason
@@ -188,7 +188,7 @@ def test_what_is_not_finite_never_passes(value):
 
 
 def test_a_large_rounding_error_is_rounding_and_advice_covers_it():
-    found = judge(evidence(RIGHT + [0, 3e-5], intended=RIGHT, dtype="float32"))
+    found = judge(evidence(RIGHT + np.array([0, 3e-5]), intended=RIGHT, dtype="float32"))
     assert found.verdict is Verdict.ROUNDING
     assert found.formula_error == 0.0
     assert float(found.advice.split("atol=")[1].split(",")[0]) >= 3e-5
