@@ -352,12 +352,15 @@ def _unusable(formula: Formula, gradient: Gradient) -> Finding:
 
 
 def _values(output: Tensor) -> Floats:
-    return np.array(output.detach().to(torch.float64).cpu().numpy())
+    dense = output.detach() if output.layout is torch.strided else output.detach().to_dense()
+    return np.array(dense.to(torch.float64).cpu().numpy())
 
 
 def _identical(left: Tensor, right: Tensor) -> bool:
     if left.shape != right.shape:
         return False
+    if left.layout is not torch.strided:
+        left, right = left.to_dense(), right.to_dense()
     same = (left == right) | ((left != left) & (right != right))
     return bool(same.all())
 

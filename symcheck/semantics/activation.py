@@ -55,7 +55,7 @@ def log_sigmoid_forward(b: Builder, x: Array) -> tuple[Array, Array]:
     return b.pointwise("-softplus(-a0)", x), buffer
 
 
-@meaning("aten.rrelu_with_noise_functional", "aten.rrelu_with_noise")
+@meaning("aten.rrelu_with_noise_functional")
 def rrelu(
     b: Builder, x: Array, noise: Array, lower: float = 0.125, upper: float = 1 / 3, *_: Any, **__: Any
 ) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ from symcheck.semantics.table import meaning
 from symcheck.semantics.windows import in_every_plane, per_axis, window_positions
 
 
-@meaning("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
+@meaning("aten.convolution", "aten._convolution")
 def convolution(
     b: Builder,
     x: Array,

@@ -241,7 +241,7 @@ def pad_backward(b: Builder, g: Array, x: Array, padding: Sequence[int]) -> Arra
 # -- constants ------------------------------------------------------------------------------------------------------
 
 
-@meaning("aten.full", "aten.full_like", "aten.new_full", "aten.fill")
+@meaning("aten.full_like", "aten.new_full", "aten.fill")
 def full(b: Builder, first: Any, *rest: Any, **kwargs: Any) -> Array:
     """out[i] = the value"""
     value = rest[-1] if rest else kwargs.get("fill_value", kwargs.get("value"))
@@ -250,13 +250,13 @@ def full(b: Builder, first: Any, *rest: Any, **kwargs: Any) -> Array:
     return _filled(b, value)
 
 
-@meaning("aten.zeros", "aten.zeros_like", "aten.new_zeros")
+@meaning("aten.zeros_like", "aten.new_zeros")
 def zeros(b: Builder, *_: Any, **__: Any) -> Array:
     """out[i] = 0"""
     return _filled(b, 0)
 
 
-@meaning("aten.ones", "aten.ones_like", "aten.new_ones")
+@meaning("aten.ones_like", "aten.new_ones")
 def ones(b: Builder, *_: Any, **__: Any) -> Array:
     """out[i] = 1"""
     return _filled(b, 1)
