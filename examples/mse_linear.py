@@ -87,9 +87,7 @@ def main(seeds=1000):
         bar = progress.add_task("checking", total=2 * seeds)
         found = sweep(function, inputs, range(seeds), formulas, WRT, progress=lambda _: progress.advance(bar))
         planted = {"weight": lambda weight, bias, x, y: by_weight(weight, bias, x, y) * (1 + 1e-3)}
-        copy = sweep(
-            function, inputs, range(seeds), planted, WRT, budget=0, progress=lambda _: progress.advance(bar)
-        )
+        copy = sweep(function, inputs, range(seeds), planted, WRT, budget=0, progress=lambda _: progress.advance(bar))
 
     rejected = {name: [] for name in WRT}
     errors = {name: [] for name in REWRITINGS}
@@ -141,8 +139,8 @@ def main(seeds=1000):
 def print_reason(outside):
     middle = {name: sorted(values)[len(values) // 2] for name, values in outside.items()}
     print(
-        f"\nWhy the formula for the weight loses more digits than autograd, at the {len(outside['hand'])} elements that "
-        "allclose rejects:\n"
+        f"\nWhy the formula for the weight loses more digits than autograd, at the {len(outside['hand'])} elements "
+        "that allclose rejects:\n"
         f"  median relative error: {middle['hand']:.1e} by the formula, {middle['autograd']:.1e} by autograd\n"
         "  The formula's three terms are rounded one by one, each at its own size, before they cancel: there they are\n"
         f"  {min(outside['cancellation']):,.0f} to {max(outside['cancellation']):,.0f} times larger than their sum, "

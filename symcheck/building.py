@@ -264,7 +264,11 @@ class Builder:
         return self._append(Reshape(self.fresh(shape, array.dtype), array, self.source, self.operator))
 
     def gather(
-        self, sources: Sequence[Array], positions: NDArray[np.generic] | Array, dtype: str | None = None, offset: int = 0
+        self,
+        sources: Sequence[Array],
+        positions: NDArray[np.generic] | Array,
+        dtype: str | None = None,
+        offset: int = 0,
     ) -> Array:
         """Elements of the concatenated flat sources; -1 is absent."""
         where = positions if isinstance(positions, Array) else self.constant(np.asarray(positions, dtype=np.int64))
@@ -308,9 +312,7 @@ class Builder:
         where = positions if isinstance(positions, Array) else self.constant(np.asarray(positions, dtype=np.int64))
         writer = self.invert(where, array.shape)
         own = self.constant(np.arange(array.size).reshape(array.shape))
-        chosen = self.pointwise(
-            "Piecewise((a1, a0 < 0), (a0 + c0, True))", writer, own, array.size, dtype="int64"
-        )
+        chosen = self.pointwise("Piecewise((a1, a0 < 0), (a0 + c0, True))", writer, own, array.size, dtype="int64")
         return self.gather((array, values), chosen)
 
     def nonzero(self, mask: Array, count: int) -> Array:

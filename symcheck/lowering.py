@@ -132,8 +132,9 @@ class Lowering:
     def _finish(self, node: fx.Node) -> Traced:
         outputs = node.args[0]
         assert isinstance(outputs, tuple | list)
-        kept = [out if isinstance(out, fx.Node) and not _is_complex(out) else None for out in outputs]
-        results = [self.values.get(out) for out in (kept if any(kept) else outputs)]
+        nodes = [out if isinstance(out, fx.Node) else None for out in outputs]
+        kept = [node if node is not None and not _is_complex(node) else None for node in nodes]
+        results = [None if node is None else self.values.get(node) for node in (kept if any(kept) else nodes)]
         real = [(place, self._array(value)) for place, value in enumerate(results) if value is not None]
         chosen = [(place, array) for place, array in real if array.is_real]
         guards = self.builder.guards

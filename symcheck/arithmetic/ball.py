@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import cmp_to_key
-from typing import Any
+from typing import Any, ClassVar
 
 import flint
 import numpy as np
@@ -60,9 +60,10 @@ def difference_quotient(
     above: Sequence[NDArray[Any]], below: Sequence[NDArray[Any]], weights: Sequence[NDArray[Any]], step: int
 ) -> float:
     """sum of weights * (above - below) / (2 * 2^-step), over all arrays."""
-    total = arb(0)
+    zero: Any = arb(0)
+    total = zero
     for high, low, weight in zip(above, below, weights, strict=True):
-        total += np.sum((high - low) * to_ball(weight), initial=arb(0))
+        total += sum(((high - low) * to_ball(weight)).reshape(-1), start=zero)
     return float((total * (1 << (step - 1))).mid()) if total.is_finite() else float("nan")
 
 
@@ -71,7 +72,8 @@ def _ball(value: Any) -> Any:
 
 
 def _each(function: Callable[..., Any], count: int = 1) -> Callable[..., Any]:
-    return np.frompyfunc(lambda *arguments: function(*map(_ball, arguments)), count, 1)
+    each: Callable[..., Any] = np.frompyfunc(lambda *arguments: function(*map(_ball, arguments)), count, 1)
+    return each
 
 
 def _comparison(test: Callable[[Any, Any], bool]) -> Callable[..., Any]:
@@ -103,7 +105,7 @@ class Ball:
 
     undecided = 0
 
-    namespace: dict[str, Any] = {
+    namespace: ClassVar[dict[str, Any]] = {
         **{name: _each(function, count) for name, (function, count) in ENCLOSURES.items()},
         "rational": lambda p, q: arb(p) / q,
         "piecewise": _piecewise,
@@ -148,7 +150,8 @@ class Ball:
     def sum(self, value: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any]:
         if value.dtype != object:
             return np.asarray(np.sum(value, axis=axes))
-        return np.asarray(np.sum(value, axis=axes, initial=arb(0)), dtype=object)  # type: ignore[arg-type]
+        zero: Any = arb(0)
+        return np.asarray(np.sum(value, axis=axes, initial=zero), dtype=object)
 
     def plus(self, left: Any, right: Any) -> Any:
         return left + right
@@ -159,7 +162,7 @@ class Ball:
     def contract(self, left: NDArray[Any], right: NDArray[Any], plan: Contraction) -> NDArray[Any]:
         batches = []
         for a, b in zip(plan.left(left), plan.right(right), strict=True):
-            product = flint.arb_mat(*a.shape, _balls(a)) * flint.arb_mat(*b.shape, _balls(b))
+            product = _matrix(a) * _matrix(b)
             batches.append(np.array(product.entries(), dtype=object).reshape(a.shape[0], b.shape[1]))
         shape = (len(batches), plan.left(left).shape[1], plan.right(right).shape[2])
         return plan.back(np.array(batches, dtype=object).reshape(shape))
@@ -233,5 +236,6 @@ def _ranks(values: NDArray[Any]) -> NDArray[np.float64]:
     return ranks
 
 
-def _balls(matrix: NDArray[Any]) -> list[Any]:
-    return [_ball(element) for element in matrix.reshape(-1).tolist()]
+def _matrix(values: NDArray[Any]) -> flint.arb_mat:
+    rows, columns = values.shape
+    return flint.arb_mat(rows, columns, [_ball(element) for element in values.reshape(-1).tolist()])

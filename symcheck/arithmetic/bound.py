@@ -160,7 +160,8 @@ class Bound:
     def settle(self, value: Any, *, real: bool) -> Bounded:
         value = lift(value)
         if real:
-            return replace(value, value=value.value.astype(np.float64, copy=False))
+            real_values: Bounded = replace(value, value=value.value.astype(np.float64, copy=False))
+            return real_values
         plain = self._plain.settle(value.value, real=False)
         if value.open is None or value.error is None:
             return Bounded(plain, other=value.other)
@@ -195,7 +196,8 @@ class Bound:
 
         def total(part: NDArray[Any]) -> Floats:
             flat = np.broadcast_to(part, value.value.shape).reshape(-1)[inside]
-            return np.bincount(where, weights=flat, minlength=size)[:size].reshape(shape)
+            sums: Floats = np.bincount(where, weights=flat, minlength=size)[:size].astype(np.float64, copy=False)
+            return sums.reshape(shape)
 
         count = np.bincount(where, minlength=size)[:size].reshape(shape)
         most = int(count.max(initial=0))
@@ -329,4 +331,4 @@ def _opened(side: Bounded) -> Floats:
 
 
 def _matmul_masks(left: Floats, right: Floats) -> Floats:
-    return np.matmul(left, right)
+    return np.asarray(np.matmul(left, right))

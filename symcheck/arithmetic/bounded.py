@@ -115,10 +115,10 @@ def either(left: Mask | None, right: Mask | None) -> Mask | None:
 
 
 def sum_errors(*errors: Floats | None) -> Floats | None:
-    present = [error for error in errors if error is not None]
-    total = present[0] if present else None
-    for error in present[1:]:
-        total = total + error
+    total: Floats | None = None
+    for error in errors:
+        if error is not None:
+            total = error if total is None else total + error
     return total
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ def inverse_positions(positions: NDArray[np.int64], shape: tuple[int, ...]) -> N
 class Double:
     """The number system of plain float64 arrays; discrete arrays are int64."""
 
-    namespace: dict[str, Any] = {
+    namespace: ClassVar[dict[str, Any]] = {
         **FUNCTIONS,
         **STEP_FUNCTIONS,
         "reciprocal": lambda x: 1.0 / np.asarray(x, dtype=np.float64),
@@ -96,7 +96,7 @@ class Double:
         return np.concatenate(values, axis)
 
     def sum(self, value: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any]:
-        return np.sum(value, axis=axes)
+        return np.asarray(np.sum(value, axis=axes))
 
     def plus(self, left: Any, right: Any) -> Any:
         return left + right
@@ -137,9 +137,7 @@ class Double:
     def invert(self, positions: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         return inverse_positions(positions, shape)
 
-    def in_every_world(
-        self, function: Callable[[Sequence[Any]], Any], values: Sequence[Any], *, real: bool
-    ) -> Any:
+    def in_every_world(self, function: Callable[[Sequence[Any]], Any], values: Sequence[Any], *, real: bool) -> Any:
         return function(values)
 
 

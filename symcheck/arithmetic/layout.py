@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ class Numbers(Protocol[T]):
     `map_arrays` applies a function that only moves elements to every component of a value.
     """
 
-    namespace: dict[str, Any]
+    namespace: ClassVar[dict[str, Any]]
 
     def lift(self, values: NDArray[np.generic], *, real: bool, active: bool) -> T:
         """The value of an input or constant array."""

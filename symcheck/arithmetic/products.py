@@ -36,7 +36,7 @@ def product_error(a: Bounded, b: Bounded, terms: int) -> Floats:
     off_columns = np.zeros(()) if b.error is None else _norms(np.broadcast_to(b.error, b.value.shape), 1)
     if shape[0] * shape[1] * shape[2] > COARSE:
         rows, columns, off_rows, off_columns = (
-            np.max(part, initial=0.0) for part in (rows, columns, off_rows, off_columns)
+            np.asarray(np.max(part, initial=0.0)) for part in (rows, columns, off_rows, off_columns)
         )
     return np.asarray(growth * rows * columns + rows * off_columns + off_rows * (columns + off_columns) + terms * TINY)
 
@@ -53,7 +53,7 @@ def _termwise(a: Bounded, b: Bounded, growth: float) -> Floats:
 
 
 def _by_peak(large: Bounded, small: Bounded, growth: float, summed: int) -> Floats:
-    """|sum of large * small| is at most the largest |large| times the sum of |small|; `summed` is small's axis of it."""
+    """|sum of large * small| is at most the largest |large| times the sum of |small|, along small's axis `summed`."""
     peak = peak_of(large.value) if large.peak is None else large.peak
     off = 0.0 if large.error is None else float(np.max(large.error, initial=0.0))
     total = np.sum(np.abs(small.value), axis=summed, keepdims=True)

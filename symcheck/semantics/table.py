@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import sympy as sp
@@ -85,7 +85,7 @@ def pointwise_row(family: str, operator: str, parameters: str, body: str) -> Non
     TABLE[operator] = Meaning(operator, family, f"out = {body}", lower)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _bind(body: str, names: tuple[str, ...], arrays: tuple[bool, ...], truth: bool) -> sp.Expr:
     """The body with its parameters numbered as reads or as constants; 0 or 1 where a truth value is wanted."""
     expression = parse(body, names)
