@@ -63,7 +63,7 @@ def difference_quotient(
     zero: Any = arb(0)
     total = zero
     for high, low, weight in zip(above, below, weights, strict=True):
-        total += sum(((high - low) * to_ball(weight)).reshape(-1), start=zero)
+        total += np.sum((high - low) * to_ball(weight), initial=zero)
     return float((total * (1 << (step - 1))).mid()) if total.is_finite() else float("nan")
 
 
