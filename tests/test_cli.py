@@ -145,4 +145,4 @@ def test_the_example_of_the_readme_is_right():
     done = subprocess.run(command, capture_output=True, text=True, cwd=EXAMPLE.parent.parent, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b[" not in done.stdout
-    assert re.search(r"formula +b +(OK|ROUNDING)", done.stdout)
+    assert re.search(r"formula +bias +(OK|ROUNDING)", done.stdout)
