@@ -114,7 +114,8 @@ def _arrangement(
         return lambda tensors: ((), dict(tensors))
     positional = [p for p in parameters if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
     variadic = not parameters or any(p.kind is kinds.VAR_POSITIONAL for p in parameters)
-    if variadic or len([p for p in positional if p.default is kinds.empty]) == len(order):
+    misplaced = any(p.name in order and p.name != here for p, here in zip(positional, order, strict=False))
+    if variadic or (len([p for p in positional if p.default is kinds.empty]) == len(order) and not misplaced):
         return lambda tensors: (tuple(tensors[key] for key in order), {})
     raise Misuse(
         f"the formula for {name!r} takes {', '.join(p.name for p in parameters) or 'nothing'}; "
