@@ -52,6 +52,11 @@ class Point:
     undecided: tuple[str, ...]
     diverted: tuple[str, ...]
 
+    @property
+    def jumps(self) -> bool:
+        """Whether an output's very value depends on a decision that could fall either way."""
+        return any(bool(output.open.any()) for output in self.outputs)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Derived:

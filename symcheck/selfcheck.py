@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 from symcheck.arithmetic.ball import Ball, difference_quotient, from_ball, moved_balls, to_ball, working_precision
 from symcheck.derivation import derive
 from symcheck.evaluation import evaluate
-from symcheck.program import Program
+from symcheck.program import Equation, Program
 
-__all__ = ["Agreement", "directional_agreement"]
+__all__ = ["Agreement", "directional_agreement", "work"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,14 @@ def directional_agreement(
         derived = sum((np.sum(g * to_ball(directions[n])) for g, n in zip(gradients, wrt, strict=True)), start=0)
         sizes = [np.sum(np.abs(from_ball(g) * directions[n])) for g, n in zip(gradients, wrt, strict=True)]
         return Agreement(quotient, float(from_ball(np.asarray(derived * to_ball(np.ones(()))[()]))), float(sum(sizes)))
+
+
+def work(program: Program) -> int:
+    """How many scalar operations an evaluation of a program takes, roughly: what balls are too slow for."""
+    return sum(
+        prod(statement.sizes) * max(1, len(statement.reads)) if isinstance(statement, Equation) else statement.out.size
+        for statement in program.statements
+    )
 
 
 def _dyadic(shape: tuple[int, ...], generator: np.random.Generator) -> NDArray[np.float64]:

@@ -22,6 +22,7 @@ from symcheck.judgement import judge, undecided
 from symcheck.ladder import Ladder
 from symcheck.points import choose_cotangents
 from symcheck.reference import Derived, derive_reference, numeric
+from symcheck.selfcheck import directional_agreement, work
 from symcheck.stops import find_stops
 
 __all__ = ["Outcome", "Session"]
@@ -32,6 +33,10 @@ Run: TypeAlias = Callable[[torch.dtype | None], Gradient]
 Outputs: TypeAlias = "list[Floats] | None"  # None where the function raised
 
 DIFFERENCES = "finite differences"
+
+BALL_WORK = 20_000  # scalar operations up to which a contradiction is settled in balls
+BALL_BITS, BALL_STEP = 2_000, 400  # a step below every scale of a float64 function
+BALL_AGREEMENT = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,6 +138,8 @@ class _Check:
         if blocked is None:
             findings = [self._judge_autograd(name) for name in self.wrt]
             findings += map(self._judge_formula, self.formulas)
+            if self.ladder.point.jumps:
+                findings = [_without_pass(finding) for finding in findings]
             judged, blocked = self._judge_differences(findings)
             if blocked is None:
                 gradients = {name: exact.values for name, exact in self.ladder.point.gradients.items()}
@@ -244,10 +251,29 @@ class _Check:
                 judged.append(undecided(DIFFERENCES, name, found))
                 continue
             finding, contradicts = judge_differences(name, found, self.ladder.wide_exact(name))
+            if contradicts and self._agrees_in_balls:
+                more = "a high-precision difference agrees with the program: float64 is too coarse for its scales"
+                judged.append(replace(finding, reason=f"{finding.reason}; {more}"))
+                continue
             judged.append(finding)
             if contradicts:
                 blocked = _Blocked("finite differences contradict the traced program, which may not be the function")
         return judged, blocked
+
+    @cached_property
+    def _agrees_in_balls(self) -> bool:
+        """Whether a directional difference of the traced program in high precision has the derived gradient's value.
+
+        The program was seen to give the function's values, so differences that contradict it are then no better than
+        their step: a scale of the function is too small for float64. False where it would take too long to tell.
+        """
+        derived = self.ladder.high
+        if work(derived.traced.program) > BALL_WORK:
+            return False
+        agreement = directional_agreement(
+            derived.traced.program, self.wrt, numeric(self.ladder.wide), self.generator, bits=BALL_BITS, step=BALL_STEP
+        )
+        return agreement.relative_error < BALL_AGREEMENT
 
     def _differences(
         self, cotangents: Sequence[Floats], worst: Mapping[str, tuple[int, ...]] | None = None
@@ -329,6 +355,14 @@ class _Check:
 
     def _autograd_by(self, name: str, target: torch.dtype | None) -> Gradient:
         return (self._native if target is None else self._wide)[0][name]
+
+
+def _without_pass(finding: Finding) -> Finding:
+    """A finding at an input where the function itself may jump: what would pass has nothing to be right about."""
+    if finding.verdict not in (Verdict.OK, Verdict.ROUNDING):
+        return finding
+    reason = "the function may jump at this input: its value depends on a decision that could fall either way"
+    return replace(finding, verdict=Verdict.UNDECIDED, reason=reason, advice="")
 
 
 def _undecided(blocked: _Blocked, candidate: str, name: str, more: str = "") -> Finding:

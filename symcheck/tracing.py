@@ -74,7 +74,8 @@ def trace_graph(call: Call, tensors: Mapping[str, Tensor]) -> fx.GraphModule:
         "record_stack_traces": True,
         "_error_on_data_dependent_ops": False,
     }
-    with _source_lines(), warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+    quiet, states = warnings.catch_warnings(), torch.random.fork_rng(devices=[])
+    with _source_lines(), quiet, states, _without_fused_layers():
         warnings.simplefilter("ignore")
         try:
             return proxy_tensor.make_fx(functional, **options)(*clones)
@@ -114,6 +115,17 @@ def _decompositions() -> dict[Any, Any]:
     extra = {key: decomposition_table[key] for key in get_decompositions(EXTRA_DECOMPOSITIONS)}
     table = {**core_aten_decompositions(), **extra}
     return {key: value for key, value in table.items() if not has_meaning(key) and not is_random(key)}
+
+
+@contextmanager
+def _without_fused_layers() -> Iterator[None]:
+    """Let torch run a recurrent layer in its parts, which have meanings, rather than as one operator of oneDNN."""
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from symcheck.arithmetic.bounded import (
     either,
     function,
     growth_of,
+    is_zero,
     lift,
     power,
     reciprocal,
@@ -139,12 +140,10 @@ class Bound:
             return self.map_arrays(plan.back, self._contract_by_terms(a, b))
         value = a.value * b.value if plan.summed == 1 else np.matmul(a.value, b.value)  # the former is faster
         error = product_error(a, b, plan.summed)
-        absent = opened = None
-        if a.absent is not None or b.absent is not None:
-            absent = _matmul_masks(_present(a), _present(b)) == 0
+        opened = None
         if a.open is not None or b.open is not None:
-            opened = (_matmul_masks(_opened(a), _present(b)) + _matmul_masks(_present(a), _opened(b))) > 0
-        result = with_absent(value, error, absent, opened, a, b)
+            opened = (np.matmul(_opened(a), _live(b)) + np.matmul(_live(a), _opened(b))) > 0
+        result = with_absent(value, error, _absent_product(a, b), opened, a, b)
         return self.map_arrays(plan.back, result)
 
     def _contract_by_terms(self, a: Bounded, b: Bounded) -> Bounded:
@@ -330,5 +329,20 @@ def _opened(side: Bounded) -> Floats:
     return np.broadcast_to(side.open, side.value.shape).astype(np.float64)
 
 
-def _matmul_masks(left: Floats, right: Floats) -> Floats:
-    return np.asarray(np.matmul(left, right))
+def _live(side: Bounded) -> Floats:
+    """1 where an element could carry what it is multiplied by: neither absent nor zero."""
+    return np.where(is_zero(side), 0.0, _present(side))
+
+
+def _absent_product(a: Bounded, b: Bounded) -> Mask | None:
+    """Where every term of a matrix product is absent; None where that is nowhere."""
+    shape = (a.value.shape[0], a.value.shape[1], b.value.shape[2])
+    if a.absent is not None and b.absent is not None:
+        absent = np.matmul(_present(a), _present(b)) == 0
+    elif a.absent is not None:
+        absent = np.all(np.broadcast_to(a.absent, a.value.shape), axis=2, keepdims=True)
+    elif b.absent is not None:
+        absent = np.all(np.broadcast_to(b.absent, b.value.shape), axis=1, keepdims=True)
+    else:
+        return None
+    return np.broadcast_to(absent, shape) if absent.any() else None

@@ -35,7 +35,9 @@ __all__ = [
     "either",
     "function",
     "growth_of",
+    "is_zero",
     "lift",
+    "open_unless_zero",
     "power",
     "reciprocal",
     "sqrt",
@@ -45,6 +47,7 @@ __all__ = [
 
 UNIT = 2.0**-53
 TINY = 5e-324
+LOST = 2.0**-1000
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -160,7 +163,18 @@ def _multiply(a: Bounded, b: Bounded) -> Bounded:
     if error is not None and not np.isfinite(value).all():
         exact = (_exactly_infinite(a) & _certainly_nonzero(b)) | (_exactly_infinite(b) & _certainly_nonzero(a))
         error = np.where(exact, 0.0, error)
-    return with_absent(value, error, either(a.absent, b.absent), either(a.open, b.open), a, b)
+    opened = either(open_unless_zero(a, b), open_unless_zero(b, a))
+    return with_absent(value, error, either(a.absent, b.absent), opened, a, b)
+
+
+def open_unless_zero(a: Bounded, b: Bounded) -> Mask | None:
+    """Where a is open and b is not zero, so that their product is open; x|x| has no kink of first order."""
+    return None if a.open is None else np.asarray(a.open & ~is_zero(b))
+
+
+def is_zero(a: Bounded) -> Mask:
+    """Where a value is zero, to within what underflow may have lost."""
+    return np.asarray((a.value == 0) & (True if a.error is None else a.error < LOST))
 
 
 def _certainly_nonzero(a: Bounded) -> Mask:

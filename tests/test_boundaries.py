@@ -1,0 +1,62 @@
+"""Jumps, kinks that cancel, and scales that float64 differences cannot see."""
+
+import pytest
+import torch
+
+import symcheck
+from symcheck import Verdict
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.floor(x).sum(),
+        lambda x: torch.sign(x - 1).sum(),
+        lambda x: torch.where(x > 1, 1.0, 0.0).sum() + x.sum(),
+    ],
+)
+def test_a_jump_is_no_pass_and_nothing_beside_it_is(function):
+    at_jump = symcheck.check(function, (torch.tensor([1.0, 2.5]),))
+    assert at_jump["autograd", "x"].verdict is Verdict.UNDECIDED
+    assert "jump" in at_jump["autograd", "x"].reason
+    beside = symcheck.check(function, (torch.tensor([1.25, 2.5]),))
+    assert beside["autograd", "x"].verdict is Verdict.OK
+
+
+def test_a_wrong_formula_is_convicted_at_a_jump_too():
+    report = symcheck.check(
+        lambda x: torch.floor(x[:1]).sum() + (x**2).sum(),
+        (torch.tensor([1.0, 2.5]),),
+        formulas={"x": lambda x: 2.001 * x},
+    )
+    assert report["formula", "x"].verdict is Verdict.FORMULA
+
+
+def test_a_kink_of_second_order_is_none_of_first():
+    """x|x| has the derivative 2|x| everywhere."""
+    x = torch.tensor([0.0, 2.5, -3.0])
+    right = symcheck.check(lambda x: (x * x.abs()).sum(), (x,), formulas={"x": lambda x: 2 * x.abs()})
+    assert right["formula", "x"].verdict is Verdict.OK
+    assert right["autograd", "x"].verdict is Verdict.OK
+    wrong = symcheck.check(lambda x: (x * x.abs()).sum(), (x,), formulas={"x": lambda x: 2 * x.abs() + (x == 0)})
+    assert wrong["formula", "x"].verdict is Verdict.FORMULA
+
+
+def test_a_kink_of_first_order_stays_undecided():
+    report = symcheck.check(lambda x: x.abs().sum(), (torch.tensor([0.0, 2.5]),))
+    assert report["autograd", "x"].verdict is Verdict.UNDECIDED
+
+
+def test_differences_too_coarse_for_the_function_do_not_accuse_it():
+    """|d|^(1/2) at d = 1e-44: no float64 step from there is small; a high-precision difference is."""
+    a, b = torch.tensor([[1e-44, 1.0]]), torch.tensor([[0.0, 0.25]])
+    report = symcheck.check(lambda a, b: torch.cdist(a, b, p=0.5), (a, b))
+    assert report["autograd", "a"].verdict in (Verdict.OK, Verdict.ROUNDING)
+    assert report["finite differences", "a"].verdict is Verdict.UNDECIDED
+
+
+def test_a_fused_recurrent_layer_is_traced_in_its_parts():
+    torch.manual_seed(0)
+    report = symcheck.check(torch.nn.LSTM(3, 4), (torch.randn(5, 2, 3),), wrt=["input", "weight_hh_l0"])
+    assert report.ok
+    assert torch.backends.mkldnn.enabled
