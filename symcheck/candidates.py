@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from symcheck.binding import Binding
 from symcheck.errors import Misuse
+from symcheck.precision import in_precision
 
 __all__ = [
     "Formula",
@@ -123,49 +122,6 @@ def _arrangement(
     )
 
 
-class _Precision(TorchFunctionMode):
-    """Every real tensor, created or read, in one dtype; casts to another real dtype are redirected to it."""
-
-    def __init__(self, target: torch.dtype) -> None:
-        super().__init__()
-        self.target = target
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        name = getattr(func, "__name__", "")
-        if name in ("__get__", "__set__", "requires_grad_", "backward", "register_hook"):
-            return func(*args, **kwargs)
-        if name in ("float", "double", "half", "bfloat16") and args and isinstance(args[0], Tensor):
-            return args[0].to(self.target)
-        written = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
-        first = args[:1] if written else tuple(map(self._cast, args[:1]))
-        rest = tuple(map(self._cast, args[1:]))
-        return func(*first, *rest, **{key: self._cast(value) for key, value in kwargs.items()})
-
-    def _cast(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            real = value.is_floating_point() and value.dtype != self.target
-            return value.to(self.target) if real else value
-        if isinstance(value, torch.dtype):
-            return self.target if value.is_floating_point else value
-        if type(value) in (tuple, list):
-            return type(value)(map(self._cast, value))
-        return value
-
-
-class _DefaultDtype:
-    """The dtype that torch creates real tensors in, for the length of a block."""
-
-    def __init__(self, target: torch.dtype) -> None:
-        self.target, self.before = target, torch.get_default_dtype()
-
-    def __enter__(self) -> None:
-        torch.set_default_dtype(self.target)
-
-    def __exit__(self, *_: object) -> None:
-        torch.set_default_dtype(self.before)
-
-
 def _leaves(tensors: Tensors, wrt: Sequence[str], target: torch.dtype | None) -> dict[str, Tensor]:
     """The inputs in the dtype `target` if it is given, leaves of a graph of their own; the user's may share memory."""
     leaves = {}
@@ -181,16 +137,11 @@ def _copies(leaves: Tensors) -> dict[str, Tensor]:
     return {name: leaf.clone() for name, leaf in leaves.items()}
 
 
-def _modes(target: torch.dtype | None) -> tuple[Any, Any]:
-    return (nullcontext(), nullcontext()) if target is None else (_DefaultDtype(target), _Precision(target))
-
-
 def run_function(
     binding: Binding, tensors: Tensors, positions: Sequence[int], target: torch.dtype | None
 ) -> list[NDArray[np.float64]]:
     """The function's chosen outputs as float64 arrays, every real tensor in the dtype `target` if it is given."""
-    default, precision = _modes(target)
-    with torch.enable_grad(), default, precision:
+    with torch.enable_grad(), in_precision(target):
         outputs = binding.call(_copies(_leaves(tensors, binding.wrt, target)))
     return [_float64(outputs[place]) for place in positions]
 
@@ -217,8 +168,7 @@ def run_autograd(
         Exception: whatever the function or its backward raises.
     """
     leaves = _leaves(tensors, wrt, target)
-    default, precision = _modes(target)
-    with torch.enable_grad(), default, precision:
+    with torch.enable_grad(), in_precision(target):
         everything = binding.call(_copies(leaves))
         outputs = [everything[place] for place in positions]
         pairs = [
@@ -268,8 +218,7 @@ def run_formula(
     """
     copies = _copies(_leaves(tensors, (), target))
     like = copies[formula.input]
-    default, precision = _modes(target)
-    with torch.enable_grad(), default, precision:
+    with torch.enable_grad(), in_precision(target):
         weights = [torch.from_numpy(np.array(cotangent)).to(like.dtype) for cotangent in cotangents]
         result = formula.call(copies, weights)
     what = f"the formula for {formula.input}"

@@ -51,6 +51,7 @@ FLOORS = [
     ("selfcheck", 6),
     ("tracing", 6),
     ("writing", 6),
+    ("precision", 6),
     ("candidates", 7),
     ("points", 7),
     ("stops", 7),
@@ -76,7 +77,7 @@ FAMILIES = ["report"]
 
 # Third-party packages that only some rooms may import, by pattern; (pattern, floor) admits a floor and above.
 RESERVED = {
-    "torch": (["semantics/*", "binding", "lowering", "tracing"], 7),
+    "torch": (["semantics/*", "binding", "lowering", "precision", "tracing"], 7),
     "flint": (["arithmetic/*"], None),
     "pytest": (["pytest_plugin"], None),
 }
