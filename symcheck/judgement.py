@@ -41,6 +41,8 @@ Floats: TypeAlias = NDArray[np.float64]
 LADDER = 64.0  # by how much the low run may have been lucky
 UNIT64 = 2.0**-53
 USEFUL = 1e-3  # a reference known less well than this, relative to its largest element, decides nothing
+STEADY = 1 / 8  # by what part of itself a formula's error may change from one input to one close to it
+FLOAT32 = 2.0**-22  # by how much of the largest element a result that was rounded to float32 may be off
 RTOL, ATOL = 1e-5, 1e-8  # torch.allclose at its defaults
 
 # Why an element is left out though nothing is amiss with the comparison: the point itself is the cause.
@@ -225,7 +227,7 @@ def _convicted(evidence: Evidence, barred: NDArray[np.bool_]) -> Finding | None:
     if not excess.any():
         return None
     where = _worst(evidence, excess)
-    doubt = evidence.blocked or _doubt(rung.high - rung.exact.values, excess, evidence.nearby(), allowance)
+    doubt = evidence.blocked or _doubt(rung, excess, evidence.nearby(), allowance)
     if doubt:
         return _finding(evidence, Verdict.UNDECIDED, f"it differs from the exact gradient here, but {doubt}", where)
     remarks = evidence.remarks()
@@ -245,8 +247,14 @@ def _excess(values: Floats, exact: Exact, allowance: float) -> NDArray[np.bool_]
     return decidable & (np.abs(values - exact.values) > exact.errors + allowance)
 
 
-def _doubt(error: Floats, excess: NDArray[np.bool_], nearby: Sequence[Neighbour], allowance: float) -> str:
+def _doubt(rung: Rung, excess: NDArray[np.bool_], nearby: Sequence[Neighbour], allowance: float) -> str:
     """Why an error that is too large for rounding need not be the formula's; "" if it must be."""
+    assert rung.high is not None
+    error = rung.high - rung.exact.values
+    noise = "by noise, as if something in it were computed in less than float64"
+    scale = np.max(np.abs(rung.exact.values[excess]))
+    if (rung.high == rung.high.astype(np.float32))[excess].all() and np.abs(error[excess]).max() <= FLOAT32 * scale:
+        return noise
     if not nearby:
         return "there is no input nearby where it could be confirmed"
     for there in nearby:
@@ -255,8 +263,8 @@ def _doubt(error: Floats, excess: NDArray[np.bool_], nearby: Sequence[Neighbour]
         if there.is_close:
             usable = excess & np.isfinite(there.values) & np.isfinite(there.exact.values) & ~there.exact.open
             change = (there.values - there.exact.values - error)[usable]
-            if not usable.any() or float(np.linalg.norm(change)) > float(np.linalg.norm(error[usable])) / 2:
-                return "by noise, as if something in it were computed in less than float64"
+            if not usable.any() or float(np.linalg.norm(change)) > STEADY * float(np.linalg.norm(error[usable])):
+                return noise
     return ""
 
 

@@ -24,11 +24,11 @@ Floats: TypeAlias = NDArray[np.float64]
 Tensors: TypeAlias = Mapping[str, Tensor]
 Run: TypeAlias = Callable[[torch.dtype | None, Tensors], Floats | None]
 
-MOVES = (2.0**-10, 2.0**-16, 2.0**-16)  # how far the inputs are at which a conviction must repeat
+MOVES = (2.0**-10, 2.0**-16, 2.0**-16, 2.0**-16)  # how far the inputs are at which a conviction must repeat
 CLOSE = 2.0**-16  # far above the roundoff of float32, so that hidden rounding changes, and near for any formula
 TRIES = 3  # points tried at each
 TRACED = 2.0**-20  # how well the traced program must give the function's values: some kernels are no better
-STEADY = 64.0  # the same, in bounds of the reference: torch's own rounding is another
+SLACK = 64.0  # the same, in bounds of the reference: torch's own rounding is another
 
 
 class Ladder:
@@ -126,7 +126,7 @@ class Ladder:
             point, outputs = self.high.at(numeric(there), self._cotangents), self._outputs(there)
             if outputs is None or point.undecided or point.diverted:
                 continue
-            if _same(outputs, point.outputs, STEADY, TRACED):
+            if _same(outputs, point.outputs, SLACK, TRACED):
                 return ""
             return (
                 "the traced program does not give the function's value at an input nearby: the trace froze what "

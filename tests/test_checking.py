@@ -82,6 +82,23 @@ def test_one_wrong_element_is_the_worst():
     assert found.formula_error == pytest.approx(1e-5, rel=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_a_right_formula_that_hides_float32_inside_is_never_called_wrong(dtype):
+    def hidden(x):
+        return torch.from_numpy(np.cos(x.numpy().astype(np.float32)))
+
+    for seed in range(200):
+        given = (drawn(1 + seed % 4, dtype=dtype, seed=seed),)
+        report = check(lambda x: torch.sin(x).sum(), given, formulas={"x": hidden}, budget=0)
+        assert verdicts(report)["formula", "x"] is not Verdict.FORMULA, str(report)
+        twice = {"x": lambda x: hidden(x).double() * 0.3 / 0.3}  # float64 again
+        report = check(lambda x: torch.sin(x).sum(), given, formulas=twice, budget=0)
+        assert verdicts(report)["formula", "x"] is not Verdict.FORMULA, str(report)
+    wrong = {"x": lambda x: hidden(x) * 1.001}
+    report = check(lambda x: torch.sin(x).sum(), (drawn(4, dtype=dtype),), formulas=wrong, budget=0)
+    assert verdicts(report)["formula", "x"] is Verdict.FORMULA
+
+
 # -- autograd
 
 
