@@ -64,6 +64,7 @@ UNPOOL = (
 EXPLAINED: dict[str, str] = {
     "as_strided_scatter": "src replaces every element of the input, so the gradient by the input is 0; autograd gives "
     "the cotangent, 1.84375, and torch.autograd.gradcheck rejects it too",
+    "digamma": "its float64 trigamma is 3.7e-11 off, relative to the value at -0.6047, found by mpmath",
     "nn.functional.ctc_loss": "its backward takes log_probs for the output of log_softmax and gives the gradient plus "
     "exp(log_probs) times the cotangent: torch's less that is the gradient to 2e-13, which differences find as well",
     "nn.functional.hardsigmoid": "its float64 backward multiplies by float32(1/6): 3e-8 relative",
@@ -193,8 +194,9 @@ def judge_report(report: Report) -> tuple[str, str, int]:
 
 
 def _reason(finding: Finding) -> str:
-    """The reason without the source line, which is always the one in `samples`."""
-    return finding.reason.split(" (called at")[0] + finding.reason.partition(")):")[2]
+    """The reason without the source line, which is always the one in `samples`, and without what differences say."""
+    head, _, rest = finding.reason.partition(" (called at ")
+    return (head + rest.partition("))")[2]).partition("; finite differences")[0]
 
 
 def _only_edges(finding: Finding) -> bool:
