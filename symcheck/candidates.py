@@ -26,9 +26,12 @@ __all__ = [
     "Formula",
     "Gradient",
     "describe_error",
+    "is_same",
+    "repeats",
     "run_autograd",
     "run_formula",
     "run_function",
+    "to_float64",
     "unit_roundoff",
 ]
 
@@ -143,7 +146,7 @@ def run_function(
     """The function's chosen outputs as float64 arrays, every real tensor in the dtype `target` if it is given."""
     with torch.enable_grad(), in_precision(target):
         outputs = binding.call(_copies(_leaves(tensors, binding.wrt, target)))
-    return [_float64(outputs[place]) for place in positions]
+    return [to_float64(outputs[place]) for place in positions]
 
 
 def run_autograd(
@@ -186,7 +189,7 @@ def run_autograd(
             )
     return (
         {name: _gradient_of(grad, leaves[name]) for name, grad in zip(wrt, grads, strict=True)},
-        [_float64(output) for output in outputs],
+        [to_float64(output) for output in outputs],
     )
 
 
@@ -196,7 +199,7 @@ def _gradient_of(grad: Tensor | None, leaf: Tensor) -> Gradient:
         return Gradient(None, dtype, problem="its gradient is complex; symcheck knows real gradients")
     if grad is None:
         return Gradient(np.zeros(shape), dtype, shape=shape, missing=True)
-    return Gradient(_float64(grad), dtype, shape=shape)
+    return Gradient(to_float64(grad), dtype, shape=shape)
 
 
 def _dtype_name(tensor: Tensor) -> str:
@@ -235,7 +238,7 @@ def run_formula(
     if [size for size in shape if size != 1] != [size for size in wanted if size != 1]:
         return Gradient(None, problem=_shape_problem(formula.input, shape, wanted), shape=shape)
     dtype = _dtype_name(tensor if tensor.is_floating_point() else like)
-    return Gradient(_float64(tensor).reshape(wanted), dtype, shape=shape)
+    return Gradient(to_float64(tensor).reshape(wanted), dtype, shape=shape)
 
 
 def _shape_problem(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
@@ -248,11 +251,30 @@ def _shape_problem(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -
     return text
 
 
-def _float64(tensor: Tensor) -> NDArray[np.float64]:
+def to_float64(tensor: Tensor) -> NDArray[np.float64]:
+    """A tensor's values, sparse ones dense."""
+    return np.array(_dense(tensor).to(torch.float64).numpy(force=True), dtype=np.float64)
+
+
+def _dense(tensor: Tensor) -> Tensor:
     plain = tensor.detach()
-    if plain.layout is not torch.strided:
-        plain = plain.to_dense()
-    return np.array(plain.to(torch.float64).numpy(force=True), dtype=np.float64)
+    return plain if plain.layout is torch.strided else plain.to_dense()
+
+
+def is_same(left: Tensor, right: Tensor) -> bool:
+    """Whether two tensors hold the same, NaN being the same as NaN."""
+    if left.shape != right.shape:
+        return False
+    left, right = _dense(left), _dense(right)
+    return bool(((left == right) | ((left != left) & (right != right))).all())
+
+
+def repeats(first: NDArray[np.float64], second: NDArray[np.float64]) -> bool:
+    """Whether two runs at the same inputs gave the same, but for the order of a sum."""
+    with np.errstate(invalid="ignore"):
+        scale = np.max(np.abs(first), initial=0.0, where=np.isfinite(first))
+        near = (np.abs(first - second) <= 2.0**-20 * scale) | (first == second)
+    return bool((near | (np.isnan(first) & np.isnan(second))).all())
 
 
 def unit_roundoff(dtype: str) -> float:

@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from symcheck.binding import Binding
-from symcheck.candidates import Formula, Gradient, describe_error, run_autograd, run_formula, run_function
+from symcheck.candidates import (
+    Formula,
+    Gradient,
+    describe_error,
+    is_same,
+    repeats,
+    run_autograd,
+    run_formula,
+    run_function,
+    to_float64,
+)
 from symcheck.differences import MOST_EVALUATIONS, Differences, differentiate
 from symcheck.errors import Misuse, NonDeterministic, SymcheckError
 from symcheck.estimates import compare_with_differences, judge_differences, report_differences
@@ -127,9 +137,9 @@ class _Check:
         if self.positions and is_complex:
             self.notes.append(f"left out, as they are complex: outputs {', '.join(map(str, is_complex))}")
         for name in list(self.tensors)[: self.binding.arguments]:
-            if not _identical(copies[name], self.tensors[name]):
+            if not is_same(copies[name], self.tensors[name]):
                 self.notes.append(f"the function writes to its input {name}, which autograd refuses of a leaf")
-        return [_values(outputs[place]) for place in self.positions]
+        return [to_float64(outputs[place]) for place in self.positions]
 
     # -- the stages -----------------------------------------------------------------------------------------------
 
@@ -157,7 +167,7 @@ class _Check:
         if not self.positions:
             return _Blocked("the output is complex, which has no meaning yet")
         outputs = self._native[1]
-        if outputs is not None and not all(map(_repeats, self.first, outputs)):
+        if outputs is not None and not all(map(repeats, self.first, outputs)):
             return _Blocked(
                 f"{self.binding.name} returns something else each time it is run: it is not a function of its inputs",
                 Verdict.OTHER,
@@ -383,25 +393,3 @@ def _unusable(formula: Formula, gradient: Gradient) -> Finding:
     """The finding on a formula that gives no gradient: of the wrong shape it is wrong, else nothing is known."""
     verdict = Verdict.UNDECIDED if gradient.shape is None else Verdict.FORMULA
     return undecided("formula", formula.input, gradient.problem, verdict=verdict, shape=gradient.shape or ())
-
-
-def _values(output: Tensor) -> Floats:
-    dense = output.detach() if output.layout is torch.strided else output.detach().to_dense()
-    return np.array(dense.to(torch.float64).cpu().numpy())
-
-
-def _identical(left: Tensor, right: Tensor) -> bool:
-    if left.shape != right.shape:
-        return False
-    if left.layout is not torch.strided:
-        left, right = left.to_dense(), right.to_dense()
-    same = (left == right) | ((left != left) & (right != right))
-    return bool(same.all())
-
-
-def _repeats(first: Floats, second: Floats) -> bool:
-    """Whether two runs at the same inputs gave the same, but for the order of a sum."""
-    with np.errstate(invalid="ignore"):
-        scale = np.max(np.abs(first), initial=0.0, where=np.isfinite(first))
-        near = (np.abs(first - second) <= 2.0**-20 * scale) | (first == second)
-    return bool((near | (np.isnan(first) & np.isnan(second))).all())
