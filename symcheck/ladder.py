@@ -11,12 +11,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from symcheck.arithmetic.double import Double
 from symcheck.binding import Binding
 from symcheck.candidates import Gradient, run_function, unit_roundoff
+from symcheck.differences import MOST_EVALUATIONS, Differences, differentiate
 from symcheck.errors import SymcheckError
+from symcheck.evaluation import evaluate
+from symcheck.findings import Worst
 from symcheck.judgement import UNIT64, Evidence, Neighbour, Rung
 from symcheck.points import moved, rounded
 from symcheck.reference import Derived, Exact, Point, numeric
+from symcheck.selfcheck import directional_agreement, work
 
 __all__ = ["Ladder"]
 
@@ -29,6 +34,10 @@ CLOSE = 2.0**-16  # far above the roundoff of float32, so that hidden rounding c
 TRIES = 3  # points tried at each
 TRACED = 2.0**-20  # how well the traced program must give the function's values: some kernels are no better
 SLACK = 64.0  # the same, in bounds of the reference: torch's own rounding is another
+ALIKE = 4.0  # how many of their error estimates two differences may be apart
+BALL_WORK = 20_000  # scalar operations up to which a contradiction by differences is settled in balls
+BALL_BITS, BALL_STEP = 2_000, 400  # a step below every scale of a float64 function
+BALL_AGREEMENT = 1e-12
 
 
 class Ladder:
@@ -133,6 +142,39 @@ class Ladder:
                 "depends on the input, such as an array of NumPy's"
             )
         return ""
+
+    def is_too_fine(self, name: str, worst: Worst | None, found: Differences) -> bool:
+        """Whether differences contradict the reference because a scale of the function is too small for float64.
+
+        So it is where differences of the traced program itself, at the same element, say what those of the function
+        said, while one in high precision agrees with the derived gradient. False where balls would take too long.
+        """
+        program = self.high.traced.program
+        if worst is None or work(program) > BALL_WORK:
+            return False
+        arrays, positions = dict(numeric(self.wide)), range(self.high.traced.outputs)
+
+        def contributions(values: Floats) -> Floats:
+            outputs = evaluate(program, {**arrays, name: values}, Double())
+            return np.concatenate([(self._cotangents[n] * outputs[n]).reshape(-1) for n in positions])
+
+        flat = int(np.ravel_multi_index(worst.index, found.values.shape)) if worst.index else 0
+        point = np.asarray(arrays[name], dtype=np.float64)
+        own = differentiate(
+            contributions,
+            point,
+            generator=self.generator,
+            budget=MOST_EVALUATIONS,
+            worst=np.array([flat]),
+            directions=0,
+        )
+        apart = abs(float(own.values.reshape(-1)[flat]) - float(found.values.reshape(-1)[flat]))
+        if not apart <= ALIKE * float(own.errors.reshape(-1)[flat] + found.errors.reshape(-1)[flat]):
+            return False
+        agreement = directional_agreement(
+            program, self.binding.wrt, arrays, self.generator, bits=BALL_BITS, step=BALL_STEP
+        )
+        return agreement.relative_error < BALL_AGREEMENT
 
     # -- evidence -------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,6 @@ from symcheck.judgement import judge, undecided
 from symcheck.ladder import Ladder
 from symcheck.points import choose_cotangents
 from symcheck.reference import Derived, derive_reference, numeric
-from symcheck.selfcheck import directional_agreement, work
 from symcheck.stops import find_stops
 
 __all__ = ["Outcome", "Session"]
@@ -43,10 +42,6 @@ Run: TypeAlias = Callable[[torch.dtype | None], Gradient]
 Outputs: TypeAlias = "list[Floats] | None"  # None where the function raised
 
 DIFFERENCES = "finite differences"
-
-BALL_WORK = 20_000  # scalar operations up to which a contradiction is settled in balls
-BALL_BITS, BALL_STEP = 2_000, 400  # a step below every scale of a float64 function
-BALL_AGREEMENT = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -261,29 +256,14 @@ class _Check:
                 judged.append(undecided(DIFFERENCES, name, found))
                 continue
             finding, contradicts = judge_differences(name, found, self.ladder.wide_exact(name))
-            if contradicts and self._agrees_in_balls:
-                more = "a high-precision difference agrees with the program: float64 is too coarse for its scales"
+            if contradicts and self.ladder.is_too_fine(name, finding.worst, found):
+                more = "so do those of the program itself, but not one in high precision: float64 is too coarse"
                 judged.append(replace(finding, reason=f"{finding.reason}; {more}"))
                 continue
             judged.append(finding)
             if contradicts:
                 blocked = _Blocked("finite differences contradict the traced program, which may not be the function")
         return judged, blocked
-
-    @cached_property
-    def _agrees_in_balls(self) -> bool:
-        """Whether a directional difference of the traced program in high precision has the derived gradient's value.
-
-        The program was seen to give the function's values, so differences that contradict it are then no better than
-        their step: a scale of the function is too small for float64. False where it would take too long to tell.
-        """
-        derived = self.ladder.high
-        if work(derived.traced.program) > BALL_WORK:
-            return False
-        agreement = directional_agreement(
-            derived.traced.program, self.wrt, numeric(self.ladder.wide), self.generator, bits=BALL_BITS, step=BALL_STEP
-        )
-        return agreement.relative_error < BALL_AGREEMENT
 
     def _differences(
         self, cotangents: Sequence[Floats], worst: Mapping[str, tuple[int, ...]] | None = None

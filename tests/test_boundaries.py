@@ -1,5 +1,6 @@
 """Jumps, kinks that cancel, and scales that float64 differences cannot see."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -60,3 +61,13 @@ def test_a_fused_recurrent_layer_is_traced_in_its_parts():
     report = symcheck.check(torch.nn.LSTM(3, 4), (torch.randn(5, 2, 3),), wrt=["input", "weight_hh_l0"])
     assert report.ok
     assert torch.backends.mkldnn.enabled
+
+
+def test_a_small_frozen_term_is_still_seen_by_differences():
+    """2^-30 of the value is less than the re-evaluated trace shows; differences see it, and balls do not overrule."""
+
+    def function(x):
+        return (x.exp() + 1e-9 * torch.from_numpy(np.sin(x.detach().numpy()))).sum()
+
+    report = symcheck.check(function, (torch.tensor([0.5, -1.0], dtype=torch.float64),))
+    assert not report.ok
