@@ -144,8 +144,10 @@ def run_function(
     binding: Binding, tensors: Tensors, positions: Sequence[int], target: torch.dtype | None
 ) -> list[NDArray[np.float64]]:
     """The function's chosen outputs as float64 arrays, every real tensor in the dtype `target` if it is given."""
-    with torch.enable_grad(), in_precision(target):
-        outputs = binding.call(_copies(_leaves(tensors, binding.wrt, target)))
+    with torch.enable_grad():
+        copies = _copies(_leaves(tensors, binding.wrt, target))
+        with in_precision(target):
+            outputs = binding.call(copies)
     return [to_float64(outputs[place]) for place in positions]
 
 
@@ -171,8 +173,10 @@ def run_autograd(
         Exception: whatever the function or its backward raises.
     """
     leaves = _leaves(tensors, wrt, target)
+    with torch.enable_grad():
+        copies = _copies(leaves)
     with torch.enable_grad(), in_precision(target):
-        everything = binding.call(_copies(leaves))
+        everything = binding.call(copies)
         outputs = [everything[place] for place in positions]
         pairs = [
             (output, torch.from_numpy(np.asarray(cotangent)).to(output.dtype).reshape(output.shape))
@@ -221,8 +225,8 @@ def run_formula(
     """
     copies = _copies(_leaves(tensors, (), target))
     like = copies[formula.input]
+    weights = [torch.from_numpy(np.array(cotangent)).to(like.dtype) for cotangent in cotangents]
     with torch.enable_grad(), in_precision(target):
-        weights = [torch.from_numpy(np.array(cotangent)).to(like.dtype) for cotangent in cotangents]
         result = formula.call(copies, weights)
     what = f"the formula for {formula.input}"
     if result is None:

@@ -83,7 +83,7 @@ def check(
     *,
     cotangent: Any = None,
     seed: int = 0,
-    budget: int = 512,
+    budget: int = 256,
     allow: Verdict | Collection[Verdict] = (),
 ) -> Report:
     """Judge autograd, hand-derived formulas and finite differences against the exact gradient of a function.

@@ -63,7 +63,7 @@ class Session:
         self.verified: set[Derived] = set()  # references that were held against the function at an input nearby
         self._derived: dict[tuple[Any, ...], list[Derived | SymcheckError]] = {}
 
-    def run(self, tensors: Tensors, *, budget: int = 512) -> Outcome:
+    def run(self, tensors: Tensors, *, budget: int = 256) -> Outcome:
         """Check at these inputs, which must have the names of the binding's.
 
         Args:

@@ -48,7 +48,7 @@ def sweep(
     wrt: Collection[str] | str | None = None,
     *,
     cotangent: Any = None,
-    budget: int = 512,
+    budget: int = 256,
     progress: Callable[[int], None] | None = None,
 ) -> Sweep:
     """Check a function at the inputs of many seeds; it is traced and derived once for each set of shapes and dtypes.
