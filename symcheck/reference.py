@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,17 +45,14 @@ class Point:
         outputs: the primal's outputs, with their bounds.
         undecided: source lines where Python looked at a value that is not decided strictly.
         diverted: source lines where Python looked at a value that was another one when the function was traced.
+        jumps: the inputs by which an output's very value depends on a decision that could fall either way.
     """
 
     gradients: Mapping[str, Exact]
     outputs: tuple[Exact, ...]
     undecided: tuple[str, ...]
     diverted: tuple[str, ...]
-
-    @property
-    def jumps(self) -> bool:
-        """Whether an output's very value depends on a decision that could fall either way."""
-        return any(bool(output.open.any()) for output in self.outputs)
+    jumps: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,23 +78,41 @@ class Derived:
         """Evaluate at inputs (float64 or integer arrays by name), with one cotangent per output."""
         given = dict(tensors) | {f"d_cotangent{n}": cotangent for n, cotangent in enumerate(cotangents)}
         values = evaluate(self.gradient, given, Bound(), moving=self.wrt)
-        gradients, rest = values[: len(self.wrt)], values[len(self.wrt) :]
-        outputs, guards = rest[: self.traced.outputs], rest[self.traced.outputs :]
-        sources = self.traced.guards
+        exact = {name: _exact(value) for name, value in zip(self.wrt, values, strict=False)}
+        outputs = tuple(map(_exact, values[len(self.wrt) :][: self.traced.outputs]))
+        guards, sources = values[len(self.wrt) + self.traced.outputs :], self.traced.guards
+        jumps = frozenset(self.wrt if _any_open(outputs) else ())
+        if len(self.wrt) > 1 and (jumps or _any_open(exact.values())):
+            exact, jumps = self._by_each(given)
         return Point(
-            {name: _exact(value) for name, value in zip(self.wrt, gradients, strict=True)},
-            tuple(map(_exact, outputs)),
+            exact,
+            outputs,
             tuple(source for guard, source in zip(guards, sources, strict=True) if _is_open(guard)),
             tuple(
                 source
                 for guard, taken, source in zip(guards, self.decisions, sources, strict=True)
                 if not np.array_equal(guard.value, taken)
             ),
+            jumps,
         )
+
+    def _by_each(self, given: Mapping[str, NDArray[np.generic]]) -> tuple[dict[str, Exact], frozenset[str]]:
+        """The gradient by each input with the others held: a tie that only they move is no kink of it."""
+        exact, jumps = {}, set()
+        for place, name in enumerate(self.wrt):
+            values = evaluate(self.gradient, given, Bound(), moving=(name,))
+            exact[name] = _exact(values[place])
+            if _any_open(map(_exact, values[len(self.wrt) :][: self.traced.outputs])):
+                jumps.add(name)
+        return exact, frozenset(jumps)
 
     def follows(self, tensors: Mapping[str, NDArray[np.generic]]) -> bool:
         """Whether Python code sees at these inputs what it saw where the function was traced."""
         return all(map(np.array_equal, _decisions(self.traced, tensors), self.decisions))
+
+
+def _any_open(values: Iterable[Exact]) -> bool:
+    return any(bool(value.open.any()) for value in values)
 
 
 def _is_open(guard: Bounded) -> bool:

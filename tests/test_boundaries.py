@@ -71,3 +71,16 @@ def test_a_small_frozen_term_is_still_seen_by_differences():
 
     report = symcheck.check(function, (torch.tensor([0.5, -1.0], dtype=torch.float64),))
     assert not report.ok
+
+
+def test_a_tie_of_another_input_is_no_kink_of_this_one():
+    """The targets of a hinge embedding loss are 1 or -1, where it jumps in them; by x it is smooth."""
+    x, y = torch.tensor([0.3, 0.6, -0.2]), torch.tensor([1.0, -1.0, 1.0])
+    report = symcheck.check(
+        torch.nn.functional.hinge_embedding_loss,
+        {"input": x, "target": y},
+        wrt=["input", "target"],
+        formulas={"input": lambda input, target: target / 3},
+    )
+    assert report["formula", "input"].verdict is Verdict.OK
+    assert report["autograd", "target"].verdict is Verdict.UNDECIDED
