@@ -139,7 +139,7 @@ def compare_with_differences(
     roundoff = UNIT64 if intended is not None or dtype == "float64" else float(np.spacing(np.float32(1)))
     scale = float(np.max(np.abs(gradient), initial=0.0, where=np.isfinite(gradient)))
     allowed = np.full(gradient.shape, 64 * gradient.size * roundoff * scale)
-    stand_in = Exact(gradient, allowed, np.zeros(gradient.shape, dtype=bool))
+    stand_in = Exact(gradient, allowed, np.zeros(gradient.shape, dtype=bool), allowed)
     seen = _compare(found, stand_in)
     facts: dict[str, Any] = {"dtype": dtype, "shape": gradient.shape, "compared": int(seen.usable.sum())}
     if seen.nothing:

@@ -40,6 +40,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 LADDER = 64.0  # by how much the low run may have been lucky
 UNIT64 = 2.0**-53
+ZERO = 2.0**-30  # of the running bound: a tensor whose largest element is smaller is zero but for rounding
 USEFUL = 1e-3  # a reference known less well than this, relative to its largest element, decides nothing
 STEADY = 1 / 8  # by what part of itself a formula's error may change from one input to one close to it
 FLOAT32 = 2.0**-22  # by how much of the largest element a result that was rounded to float32 may be off
@@ -190,9 +191,10 @@ def _undecidable(evidence: Evidence) -> tuple[NDArray[np.bool_], tuple[tuple[str
         (known_badly, "the float64 reference is too inaccurate"),
     ]
     if evidence.intended is not None:
-        # Rounding may be all there is of a gradient that is zero: it is then as large as the bound says.
+        # Rounding may be all there is of a gradient that is zero: it is then as large as the running bound says.
+        noise = np.where(scale <= ZERO * exact.running, exact.running, exact.errors)
         apart = np.abs(computed - evidence.intended) > np.maximum(
-            scale * evidence.coarsest ** (1 / 3), exact.errors * evidence.coarsest / UNIT64
+            scale * evidence.coarsest ** (1 / 3), noise * evidence.coarsest / UNIT64
         )
         tests.append(
             (

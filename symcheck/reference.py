@@ -16,9 +16,14 @@ from symcheck.derivation import derive
 from symcheck.evaluation import evaluate
 from symcheck.lowering import Traced, to_numpy
 from symcheck.program import Program
+from symcheck.refinement import ball_seconds, evaluate_sharply
 from symcheck.tracing import trace
 
 __all__ = ["Derived", "Exact", "Point", "derive_reference"]
+
+
+LOOSE = 2.0**-36  # of a tensor's largest element: a float64 bound above this is sharpened in balls
+SECONDS = 3.0  # if that takes no longer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,12 +33,14 @@ class Exact:
     Attributes:
         values: float64, the input's shape.
         errors: bound on |values - exact gradient|, same shape; inf where there is none.
+        running: how far rounding in float64 could move them, same shape: `errors`, unless those come from balls.
         open: where it depends on a decision that could fall either way: at a kink, or too close to tell.
     """
 
     values: NDArray[np.float64]
     errors: NDArray[np.float64]
     open: NDArray[np.bool_]
+    running: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +91,8 @@ class Derived:
         jumps = frozenset(self.wrt if _any_open(outputs) else ())
         if len(self.wrt) > 1 and (jumps or _any_open(exact.values())):
             exact, jumps = self._by_each(given)
+        if _is_loose(exact) and ball_seconds(self.gradient) <= SECONDS:
+            exact = self._sharpened(given, exact)
         return Point(
             exact,
             outputs,
@@ -95,6 +104,17 @@ class Derived:
             ),
             jumps,
         )
+
+    def _sharpened(self, given: Mapping[str, NDArray[np.generic]], exact: Mapping[str, Exact]) -> dict[str, Exact]:
+        """The gradients from balls where these are finite; what is open stays open."""
+        sharp = evaluate_sharply(self.gradient, given)
+        result = {}
+        for (name, old), (values, errors) in zip(exact.items(), sharp, strict=False):
+            better = np.isfinite(errors) & np.isfinite(values)
+            result[name] = Exact(
+                np.where(better, values, old.values), np.where(better, errors, old.errors), old.open, old.running
+            )
+        return result
 
     def _by_each(self, given: Mapping[str, NDArray[np.generic]]) -> tuple[dict[str, Exact], frozenset[str]]:
         """The gradient by each input with the others held: a tie that only they move is no kink of it."""
@@ -109,6 +129,26 @@ class Derived:
     def follows(self, tensors: Mapping[str, NDArray[np.generic]]) -> bool:
         """Whether Python code sees at these inputs what it saw where the function was traced."""
         return all(map(np.array_equal, _decisions(self.traced, tensors), self.decisions))
+
+
+def _is_loose(exact: Mapping[str, Exact]) -> bool:
+    """Whether some bound is too large a part of its tensor's scale to tell much.
+
+    A gradient that is zero but for rounding has no scale of its own; there the largest of all gradients is one.
+    """
+    scales = {name: _largest(value.values, value) for name, value in exact.items()}
+    bounds = {name: _largest(value.errors, value) for name, value in exact.items()}
+    overall = max(scales.values(), default=0.0)
+    return any(
+        bound > LOOSE * scales[name] and (bound < scales[name] or bound > LOOSE * overall)
+        for name, bound in bounds.items()
+        if bound > 0
+    )
+
+
+def _largest(parts: NDArray[np.float64], exact: Exact) -> float:
+    known = np.isfinite(exact.values) & ~exact.open
+    return float(np.max(np.abs(parts), where=known, initial=0.0))
 
 
 def _any_open(values: Iterable[Exact]) -> bool:
@@ -154,4 +194,5 @@ def _exact(value: Bounded) -> Exact:
     if np.isnan(np.sum(error)):
         error = np.where(np.isnan(error), np.inf, error)
     opened = np.zeros((), dtype=bool) if value.open is None else value.open
-    return Exact(values, np.broadcast_to(error, values.shape), np.broadcast_to(opened, values.shape))
+    errors = np.broadcast_to(error, values.shape)
+    return Exact(values, errors, np.broadcast_to(opened, values.shape), errors)

@@ -116,7 +116,7 @@ def test_a_formula_slightly_wrong_is_wrong_on_every_seed(name, dtype, fault):
 # One element, judged by hand-made evidence.
 
 RIGHT = np.array([1.0, 2.0])
-SURE = Exact(RIGHT, np.full(2, 1e-15), np.zeros(2, dtype=bool))
+SURE = Exact(RIGHT, np.full(2, 1e-15), np.zeros(2, dtype=bool), np.full(2, 1e-15))
 
 
 def evidence(computed, *, intended=None, dtype="float64", exact=SURE, nearby=None):
@@ -175,7 +175,7 @@ def test_an_error_that_changes_like_noise_is_undecided():
 
 
 def test_open_elements_are_left_out_and_the_others_still_convict():
-    exact = Exact(RIGHT, np.full(2, 1e-15), np.array([True, False]))
+    exact = Exact(RIGHT, np.full(2, 1e-15), np.array([True, False]), np.full(2, 1e-15))
     assert judge(evidence([5.0, 2.0], exact=exact)).verdict is Verdict.UNDECIDED
     assert judge(evidence([1.0, 2.1], exact=exact)).verdict is Verdict.FORMULA
 
@@ -183,7 +183,7 @@ def test_open_elements_are_left_out_and_the_others_still_convict():
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_not_finite_never_passes(value):
     assert judge(evidence([value, 2.0])).verdict is Verdict.UNDECIDED
-    exact = Exact(np.array([value, 2.0]), np.zeros(2), np.zeros(2, dtype=bool))
+    exact = Exact(np.array([value, 2.0]), np.zeros(2), np.zeros(2, dtype=bool), np.zeros(2))
     assert judge(evidence([value, 2.0], exact=exact)).verdict is Verdict.UNDECIDED
 
 

@@ -20,7 +20,7 @@ from symcheck.arithmetic.double import argument_selection, inverse_positions
 from symcheck.arithmetic.enclosures import ENCLOSURES
 from symcheck.arithmetic.layout import Contraction
 
-__all__ = ["Ball", "difference_quotient", "from_ball", "moved_balls", "to_ball", "working_precision"]
+__all__ = ["Ball", "difference_quotient", "enclosures", "from_ball", "moved_balls", "to_ball", "working_precision"]
 
 arb = flint.arb
 
@@ -49,6 +49,21 @@ def from_ball(values: NDArray[Any]) -> NDArray[np.float64]:
     """The midpoints of balls, rounded to float64; NaN where a ball is not finite."""
     flat = [float(value.mid()) if value.is_finite() else float(value) for value in np.asarray(values).reshape(-1)]
     return np.array(flat, dtype=np.float64).reshape(np.shape(values))
+
+
+def enclosures(values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Midpoints rounded to float64, and how far the exact values may be from them: nan and inf where not finite."""
+    flat = np.asarray(values).reshape(-1)
+    middle = from_ball(flat)
+    radius = np.array([_upper(value.rad()) if value.is_finite() else np.inf for value in flat], dtype=np.float64)
+    error = radius + 2.0**-53 * np.abs(middle) + 5e-324
+    error = np.where(np.isfinite(middle), error, np.inf)
+    return middle.reshape(np.shape(values)), error.reshape(np.shape(values))
+
+
+def _upper(radius: Any) -> float:
+    value = float(radius)
+    return value if value == 0 else value * (1 + 2.0**-50) + 5e-324
 
 
 def moved_balls(values: NDArray[Any], direction: NDArray[Any], sign: int, step: int) -> NDArray[Any]:
