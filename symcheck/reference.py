@@ -22,7 +22,7 @@ from symcheck.tracing import trace
 __all__ = ["Derived", "Exact", "Point", "derive_reference"]
 
 
-LOOSE = 2.0**-36  # of a tensor's largest element: a float64 bound above this is sharpened in balls
+LOOSE = 2.0**-32  # of a tensor's largest element: a float64 bound above this is sharpened in balls
 SECONDS = 3.0  # if that takes no longer
 
 
@@ -111,9 +111,9 @@ class Derived:
         result = {}
         for (name, old), (values, errors) in zip(exact.items(), sharp, strict=False):
             better = np.isfinite(errors) & np.isfinite(values)
-            result[name] = Exact(
-                np.where(better, values, old.values), np.where(better, errors, old.errors), old.open, old.running
-            )
+            errors = np.where(better, errors, old.errors)
+            running = np.where(np.isfinite(old.running), old.running, errors)
+            result[name] = Exact(np.where(better, values, old.values), errors, old.open, running)
         return result
 
     def _by_each(self, given: Mapping[str, NDArray[np.generic]]) -> tuple[dict[str, Exact], frozenset[str]]:
@@ -132,10 +132,12 @@ class Derived:
 
 
 def _is_loose(exact: Mapping[str, Exact]) -> bool:
-    """Whether some bound is too large a part of its tensor's scale to tell much.
+    """Whether some element has no finite value or bound, or a bound too large beside its tensor's scale to tell much.
 
     A gradient that is zero but for rounding has no scale of its own; there the largest of all gradients is one.
     """
+    if not all((np.isfinite(value.values + value.errors) | value.open).all() for value in exact.values()):
+        return True
     scales = {name: _largest(value.values, value) for name, value in exact.items()}
     bounds = {name: _largest(value.errors, value) for name, value in exact.items()}
     overall = max(scales.values(), default=0.0)

@@ -32,15 +32,18 @@ def evaluate_sharply(program: Program, inputs: Mapping[str, NDArray[np.generic]]
 
     Returns:
         For each real output its values rounded to float64, and a bound on |value - exact|: nan and inf where a ball
-        is not finite. Decisions are taken as the midpoints fall.
+        is not finite, and everywhere if a decision stays undecided at the highest precision.
     """
     results: list[tuple[Floats, Floats]] = []
     for bits in PRECISIONS:
         with working_precision(bits):
+            Ball.undecided = 0
             balls = evaluate(program, inputs, Ball())
             results = [enclosures(value) for value, array in zip(balls, program.outputs, strict=True) if array.is_real]
-        if all(_is_sharp(values, errors) for values, errors in results):
-            break
+        if Ball.undecided == 0 and all(_is_sharp(values, errors) for values, errors in results):
+            return results
+    if Ball.undecided:
+        return [(np.full_like(values, np.nan), np.full_like(errors, np.inf)) for values, errors in results]
     return results
 
 

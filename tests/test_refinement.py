@@ -92,3 +92,20 @@ def test_a_transformer_is_decided_and_its_wrong_twin_is_convicted(dtype, fault):
     assert right["formula", "src"].verdict in (Verdict.OK, Verdict.ROUNDING)
     wrong = symcheck.check(encoder, (src,), wrt="src", formulas={"src": formula(1 + fault)})
     assert wrong["formula", "src"].verdict is Verdict.FORMULA
+
+
+def test_what_overflows_in_float64_is_known_in_balls():
+    """-log(1 - sigmoid(x)) has the slope sigmoid(x); at 50, float64 has log(0)."""
+    x = torch.tensor([0.5, 20.0, 50.0])
+    function = lambda x: -torch.log(1 - torch.sigmoid(x)).sum()  # noqa: E731
+    right = symcheck.check(function, (x,), formulas={"x": torch.sigmoid})
+    assert right["formula", "x"].verdict is Verdict.OK
+    wrong = symcheck.check(function, (x,), formulas={"x": lambda x: torch.sigmoid(x) * (1 + 1e-5 * (x > 30))})
+    assert wrong["formula", "x"].verdict is Verdict.FORMULA
+
+
+def test_balls_do_not_settle_a_kink():
+    """At 0 the norm has no gradient, though each of its branches has a value there."""
+    report = symcheck.check(lambda x: x.norm(), (torch.zeros(3),))
+    assert report["autograd", "x"].verdict is Verdict.UNDECIDED
+    assert report["autograd", "x"].reason.startswith("there is a branch boundary")

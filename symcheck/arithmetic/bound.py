@@ -17,6 +17,7 @@ from symcheck.arithmetic.bounded import (
     either,
     function,
     growth_of,
+    is_bounded,
     is_zero,
     lift,
     power,
@@ -142,7 +143,7 @@ class Bound:
         error = product_error(a, b, plan.summed)
         opened = None
         if a.open is not None or b.open is not None:
-            opened = (np.matmul(_opened(a), _live(b)) + np.matmul(_live(a), _opened(b))) > 0
+            opened = _opened_product(a, b)
         result = with_absent(value, error, _absent_product(a, b), opened, a, b)
         return self.map_arrays(plan.back, result)
 
@@ -327,6 +328,15 @@ def _opened(side: Bounded) -> Floats:
     if side.open is None:
         return np.zeros(side.value.shape)
     return np.broadcast_to(side.open, side.value.shape).astype(np.float64)
+
+
+def _opened_product(a: Bounded, b: Bounded) -> Mask:
+    """Where some term of a matrix product is open: see `open_unless_zero`."""
+    settled = np.matmul(_opened(a), _live(b)) + np.matmul(_live(a), _opened(b))
+    wild_a, wild_b = (np.where(is_bounded(side), 0.0, _opened(side)) for side in (a, b))
+    if wild_a.any() or wild_b.any():
+        settled = settled + np.matmul(wild_a, _present(b)) + np.matmul(_present(a), wild_b)
+    return np.asarray(settled > 0)
 
 
 def _live(side: Bounded) -> Floats:

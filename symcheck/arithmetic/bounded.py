@@ -35,6 +35,7 @@ __all__ = [
     "either",
     "function",
     "growth_of",
+    "is_bounded",
     "is_zero",
     "lift",
     "open_unless_zero",
@@ -168,8 +169,16 @@ def _multiply(a: Bounded, b: Bounded) -> Bounded:
 
 
 def open_unless_zero(a: Bounded, b: Bounded) -> Mask | None:
-    """Where a is open and b is not zero, so that their product is open; x|x| has no kink of first order."""
-    return None if a.open is None else np.asarray(a.open & ~is_zero(b))
+    """Where a is open and b is not zero, so that their product is open; x|x| has no kink of first order.
+
+    Zero does not settle what has no bound: x / |x| at 0.
+    """
+    return None if a.open is None else np.asarray(a.open & ~(is_zero(b) & is_bounded(a)))
+
+
+def is_bounded(a: Bounded) -> Mask:
+    """Where a value and its error are finite."""
+    return np.asarray(np.isfinite(a.value) & (True if a.error is None else np.isfinite(a.error)))
 
 
 def is_zero(a: Bounded) -> Mask:
