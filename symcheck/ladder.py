@@ -34,6 +34,7 @@ CLOSE = 2.0**-16  # far above the roundoff of float32, so that hidden rounding c
 TRIES = 3  # points tried at each
 TRACED = 2.0**-20  # how well the traced program must give the function's values: some kernels are no better
 SLACK = 64.0  # the same, in bounds of the reference: torch's own rounding is another
+UNDERFLOWS = 64.0  # how many smallest numbers of its dtype a function may lose to underflow
 ALIKE = 4.0  # how many of their error estimates two differences may be apart
 BALL_WORK = 20_000  # scalar operations up to which a contradiction by differences is settled in balls
 BALL_BITS, BALL_STEP = 2_000, 400  # a step below every scale of a float64 function
@@ -122,7 +123,8 @@ class Ladder:
         if self.point.undecided:
             where = self.point.undecided[0] or "a branch"
             return f"Python code looks at a value that rounding could change, at {where}"
-        if not _same(outputs, self.point.outputs, self.roundoff / UNIT64, self.roundoff ** (1 / 3)):
+        lost = UNDERFLOWS * torch.finfo(self.dtype).smallest_normal * 2 * self.roundoff
+        if not _same(outputs, self.point.outputs, self.roundoff / UNIT64, self.roundoff ** (1 / 3), lost):
             return "the traced program does not give the function's value at this input: it is not the function"
         return ""
 
@@ -261,13 +263,13 @@ class Ladder:
         return None
 
 
-def _same(outputs: Sequence[Floats], exact: Sequence[Exact], bounds: float, relative: float) -> bool:
-    """Whether outputs are the reference's to so many of its bounds and to a part of the largest one."""
+def _same(outputs: Sequence[Floats], exact: Sequence[Exact], bounds: float, relative: float, lost: float = 0.0) -> bool:
+    """Whether outputs are the reference's to so many of its bounds, a part of the largest one, and what underflowed."""
     for output, reference in zip(outputs, exact, strict=True):
         known = np.isfinite(output) & np.isfinite(reference.values) & ~reference.open & np.isfinite(reference.errors)
         scale = float(np.max(np.abs(reference.values), initial=0.0, where=known))
         with np.errstate(invalid="ignore"):
-            apart = np.abs(output - reference.values) > bounds * reference.errors + relative * scale
+            apart = np.abs(output - reference.values) > bounds * reference.errors + relative * scale + lost
         if (apart & known).any():
             return False
     return True
