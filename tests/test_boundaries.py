@@ -87,7 +87,7 @@ def test_a_tie_of_another_input_is_no_kink_of_this_one():
 
 
 def test_a_value_that_underflows_in_its_dtype_is_still_the_functions():
-    """1e-9 is 0 in float16. The gradient, 6e-9, is 0 as well: not wrong, and not of any use; that is not decided yet."""
+    """1e-9 is 0 in float16. The gradient, 6e-9, is 0 as well: not wrong, and of no use; that is not decided yet."""
     w = torch.tensor([0.0043, -0.0022, 0.0031], dtype=torch.float16)
     function = lambda w: (w**3).sum() * 1e-4  # noqa: E731
     right = symcheck.check(function, (w,), formulas={"w": lambda w: 3e-4 * w**2})
