@@ -11,19 +11,24 @@ adjoint is another; positions have no derivative.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import TypeAlias
 
 import sympy as sp
 
 from symcheck.building import Builder
-from symcheck.functions import differentiate, read_symbol
-from symcheck.program import Array, Equation, Gather, Program, Read, Reshape, Scatter, Statement
+from symcheck.functions import constant_symbol, differentiate, read_symbol
+from symcheck.program import Array, Constant, Equation, Gather, Program, Read, Reshape, Scatter, Statement
 
 __all__ = ["active_arrays", "derive"]
 
+Jitter: TypeAlias = Callable[[], float]
 
-def derive(program: Program, wrt: Sequence[str], *, prefix: str = "d", keep: bool = False) -> Program:
+
+def derive(
+    program: Program, wrt: Sequence[str], *, prefix: str = "d", keep: bool = False, jitter: Jitter | None = None
+) -> Program:
     """The program of the vector-Jacobian product: the gradient of sum(cotangent * output) by the named inputs.
 
     Args:
@@ -31,6 +36,8 @@ def derive(program: Program, wrt: Sequence[str], *, prefix: str = "d", keep: boo
         wrt: names of real inputs of the primal.
         prefix: names the derived arrays; deriving a derived program needs another one.
         keep: put the primal's own outputs behind the gradients.
+        jitter: draws by what part of f(x) / (1 + |x|) the slope of each elementary function f is moved; for `noise`,
+            which measures what rounding does to a backward. None for the derivative itself.
 
     Returns:
         A program whose inputs are the primal's and one cotangent for each real output, named `prefix` followed by
@@ -49,7 +56,7 @@ def derive(program: Program, wrt: Sequence[str], *, prefix: str = "d", keep: boo
             builder.source, builder.operator = statement.source, statement.operator
             total = builder.add(contributions)
             adjoints[statement.out] = [total]
-            for array, contribution in _pull_back(builder, statement, total, active):
+            for array, contribution in _pull_back(builder, statement, total, active, jitter):
                 adjoints.setdefault(array, []).append(contribution)
     builder.source = builder.operator = ""
     by_name = {array.name: array for array in program.inputs}
@@ -80,11 +87,11 @@ def _differentiable(statement: Statement) -> tuple[Array, ...]:
 
 
 def _pull_back(
-    builder: Builder, statement: Statement, adjoint: Array, active: frozenset[Array]
+    builder: Builder, statement: Statement, adjoint: Array, active: frozenset[Array], jitter: Jitter | None
 ) -> list[tuple[Array, Array]]:
     """What one statement adds to the adjoints of the arrays it reads."""
     if isinstance(statement, Equation):
-        return _pull_back_equation(builder, statement, adjoint, active)
+        return _pull_back_equation(builder, statement, adjoint, active, jitter)
     if isinstance(statement, Reshape):
         return [(statement.array, builder.reshape(adjoint, statement.array.shape))]
     if isinstance(statement, Scatter):
@@ -101,19 +108,35 @@ def _pull_back(
 
 
 def _pull_back_equation(
-    builder: Builder, equation: Equation, adjoint: Array, active: frozenset[Array]
+    builder: Builder, equation: Equation, adjoint: Array, active: frozenset[Array], jitter: Jitter | None
 ) -> list[tuple[Array, Array]]:
     contributions = []
     for position, read in enumerate(equation.reads):
         if read.held or read.array not in active:
             continue
-        slope = differentiate(equation.body, read_symbol(position))
+        symbol, constants = read_symbol(position), equation.constants
+        slope = differentiate(equation.body, symbol)
+        if jitter is not None and _is_elementary(equation.body, symbol):
+            slope += constant_symbol(len(constants)) * equation.body / (1 + sp.Abs(symbol))
+            constants = (*constants, jitter())
         if slope != 0:
-            contributions.append((read.array, _adjoint_of_read(builder, equation, read, slope, adjoint)))
+            contributions.append((read.array, _adjoint_of_read(builder, equation, read, slope, adjoint, constants)))
     return contributions
 
 
-def _adjoint_of_read(builder: Builder, equation: Equation, read: Read, slope: sp.Expr, adjoint: Array) -> Array:
+def _is_elementary(body: sp.Expr, symbol: sp.Symbol) -> bool:
+    """Whether a body applies an elementary function to a read, rather than arithmetic and choices alone."""
+    return any(f.has(symbol) and not isinstance(f, sp.Piecewise | sp.Abs) for f in body.atoms(sp.Function))
+
+
+def _adjoint_of_read(
+    builder: Builder,
+    equation: Equation,
+    read: Read,
+    slope: sp.Expr,
+    adjoint: Array,
+    constants: tuple[Constant, ...],
+) -> Array:
     """sum over the axes that the read does not have of adjoint * slope, shaped like the array that was read."""
     own = [axis for axis in read.axes if axis is not None]
     rest = [axis for axis in range(len(equation.sizes)) if axis not in own]
@@ -130,4 +153,4 @@ def _adjoint_of_read(builder: Builder, equation: Equation, read: Read, slope: sp
     outer = Read(adjoint, moved(tuple(range(len(equation.out.shape)))))
     reads = (outer, *(Read(r.array, moved(r.axes), r.held) for r in (equation.reads[n] for n in used)))
     body = read_symbol(0) * slope.xreplace(renaming)
-    return builder.append_equation(read.array.shape, read.array.dtype, sizes, body, reads, equation.constants)
+    return builder.append_equation(read.array.shape, read.array.dtype, sizes, body, reads, constants)

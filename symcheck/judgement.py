@@ -111,6 +111,7 @@ class Evidence:
         exact: the reference.
         intended: the candidate in float64; None if it could not be run so.
         rung: the ladder at this input, run only when needed.
+        noise: what rounding may do to each element in float64, by jitter; measured only when needed.
         nearby: the candidate at generic inputs nearby, run only when needed.
         remarks: what else is known, such as where autograd was stopped; asked for only at a conviction.
         blocked: why no conviction may be made, such as constants that depend on the dtype; ``""`` if it may.
@@ -125,6 +126,7 @@ class Evidence:
     exact: Exact
     intended: Floats | None
     rung: Callable[[], Rung]
+    noise: Callable[[], Floats]
     nearby: Callable[[], Sequence[Neighbour]]
     remarks: Callable[[], str]
     blocked: str = ""
@@ -228,6 +230,14 @@ def _convicted(evidence: Evidence, barred: NDArray[np.bool_]) -> Finding | None:
     excess = _excess(rung.high, rung.exact, allowance) & ~barred
     if not excess.any():
         return None
+    unsteady = excess & (np.abs(rung.high - rung.exact.values) <= evidence.noise())
+    if (unsteady == excess).all():
+        reason = (
+            "it differs from the exact gradient, but by no more than rounding does to a backward that loses its digits "
+            "here, so that a formula error cannot be told from it in float64"
+        )
+        return _finding(evidence, Verdict.UNDECIDED, reason, _worst(evidence, excess))
+    excess &= ~unsteady
     where = _worst(evidence, excess)
     doubt = evidence.blocked or _doubt(rung, excess, evidence.nearby(), allowance)
     if doubt:

@@ -19,6 +19,7 @@ from symcheck.errors import SymcheckError
 from symcheck.evaluation import evaluate
 from symcheck.findings import Worst
 from symcheck.judgement import UNIT64, Evidence, Neighbour, Rung
+from symcheck.noise import noise_levels
 from symcheck.points import moved, rounded
 from symcheck.reference import Derived, Exact, Point, numeric
 from symcheck.selfcheck import directional_agreement, work
@@ -234,6 +235,10 @@ class Ladder:
                 run(torch.float32, low) if usable else None, there.gradients[name], 2.0**-24, values, exact_high
             )
 
+        def noise() -> Floats:
+            given = {**self._arrays, **{f"d_cotangent{n}": cotangent for n, cotangent in enumerate(cotangents)}}
+            return noise_levels(self.high.traced.program, (name,), given, self.generator)[name]
+
         def nearby() -> list[Neighbour]:
             return [there for size in MOVES if (there := self._neighbour(name, run, cotangents, size)) is not None]
 
@@ -248,6 +253,7 @@ class Ladder:
             exact,
             intended if own or intended is None else intended - exact_high.values + exact.values,
             rung,
+            noise,
             nearby,
             remarks,
             "" if own else f"the function is another one in float64 than in {dtype}",

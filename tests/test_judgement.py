@@ -119,7 +119,7 @@ RIGHT = np.array([1.0, 2.0])
 SURE = Exact(RIGHT, np.full(2, 1e-15), np.zeros(2, dtype=bool), np.full(2, 1e-15))
 
 
-def evidence(computed, *, intended=None, dtype="float64", exact=SURE, nearby=None):
+def evidence(computed, *, intended=None, dtype="float64", exact=SURE, nearby=None, noise=0.0):
     computed = np.array(computed)
     intended = None if intended is None else np.array(intended)
     high = computed if intended is None else intended
@@ -127,6 +127,7 @@ def evidence(computed, *, intended=None, dtype="float64", exact=SURE, nearby=Non
     rung = Rung(exact.values * (1 + 3e-8), exact, 2.0**-24, high, exact)
     return Evidence(
         "formula", "x", computed, dtype, roundoff, roundoff, exact, intended, lambda: rung,
+        lambda: np.full(computed.shape, noise),
         lambda: [Neighbour(high, exact, True)] if nearby is None else nearby, lambda: "",
     )  # fmt: skip
 
@@ -192,3 +193,10 @@ def test_a_large_rounding_error_is_rounding_and_advice_covers_it():
     assert found.verdict is Verdict.ROUNDING
     assert found.formula_error == 0.0
     assert float(found.advice.split("atol=")[1].split(",")[0]) >= 3e-5
+
+
+def test_what_rounding_may_do_to_a_backward_is_no_conviction():
+    wrong = RIGHT * (1 + 1e-9)
+    size = float(np.abs(wrong - RIGHT).max())
+    assert judge(evidence(wrong, noise=2 * size)).verdict is Verdict.UNDECIDED
+    assert judge(evidence(wrong, noise=size / 4)).verdict is Verdict.FORMULA

@@ -47,6 +47,7 @@ FLOORS = [
     ("evaluation", 5),
     ("uninitialised", 5.25),
     ("lowering", 5.5),
+    ("noise", 6),
     ("refinement", 6),
     ("reading", 6),
     ("selfcheck", 6),
