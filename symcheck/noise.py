@@ -1,9 +1,9 @@
 """How much rounding an ordinary float64 backward may have: measured by jittering the derived program.
 
 The reference's slopes keep digits that an ordinary backward loses: the slope of tanh at 20 is 1.7e-17, and
-1 - tanh^2 is 0 in float64. So each slope of a function f at x is moved by a part of |f(x)| / (1 + |x|) as well, the size
-of what it is usually computed from, and each result by a part of itself. The parts are 2^-40; what they do is scaled to
-2^-53.
+1 - tanh^2 is 0 in float64. So each slope of a function f at x is moved by a part of |f(x)| / (1 + |x|) as well, the
+size of what it is usually computed from, and each result by a part of itself. The parts are 2^-40; what they do is
+scaled to 2^-53.
 """
 
 from __future__ import annotations
