@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ from torch.fx.experimental import proxy_tensor
 
 from symcheck.errors import NonDeterministic, SymcheckError, Untraceable
 from symcheck.lowering import Lowering, Traced, has_meaning, is_random, to_numpy
+from symcheck.program import Program
 from symcheck.uninitialised import reaches_output
 
-__all__ = ["trace", "trace_graph"]
+__all__ = ["Backward", "trace", "trace_backward", "trace_graph"]
 
 Call = Callable[[Mapping[str, Tensor]], tuple[Tensor, ...]]
 
@@ -53,6 +55,69 @@ def trace(call: Call, tensors: Mapping[str, Tensor]) -> Traced:
     if reaches_output(traced.program, lowering.builder.unset, {name: to_numpy(x) for name, x in tensors.items()}):
         raise NonDeterministic("torch.empty")
     return traced
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """Autograd's backward as a program.
+
+    Attributes:
+        program: its inputs are the function's, then one cotangent per output, ``d_cotangent0`` ...; its outputs the
+            gradients in the order of `wrt`.
+        missing: the names by which autograd returned None; their gradients are zeros.
+    """
+
+    program: Program
+    missing: frozenset[str]
+
+
+def trace_backward(
+    call: Call,
+    tensors: Mapping[str, Tensor],
+    wrt: Sequence[str],
+    cotangents: Sequence[Tensor],
+    positions: Sequence[int],
+) -> Backward:
+    """Trace what autograd computes, custom backwards included, at the dtypes and shapes of some tensors.
+
+    Args:
+        call: as in `Binding`.
+        tensors: one per input.
+        wrt: names to differentiate by.
+        cotangents: one per output that is differentiated, of its shape; only their shapes count.
+        positions: which of the function's tensors those outputs are.
+
+    Raises:
+        UnknownOperator, NonDeterministic, Untraceable: as `trace`.
+        Exception: whatever the function or its backward raises.
+    """
+    missing: set[str] = set()
+    seeds = {f"d_cotangent{n}": cotangent.detach() for n, cotangent in enumerate(cotangents)}
+
+    def backward(given: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        leaves = {name: given[name].detach().requires_grad_(name in wrt) for name in tensors}
+        with torch.enable_grad():
+            everything = call({name: leaf.clone() for name, leaf in leaves.items()})
+            outputs = [(everything[place], given[seed]) for place, seed in zip(positions, seeds, strict=True)]
+            pairs = [(out, seed.to(out.dtype).reshape(out.shape)) for out, seed in outputs if out.requires_grad]
+            grads: Sequence[Tensor | None] = [None] * len(wrt)
+            if pairs:
+                outs, weights = zip(*pairs, strict=True)
+                grads = torch.autograd.grad(outs, [leaves[name] for name in wrt], weights, allow_unused=True)
+        missing.update(name for name, grad in zip(wrt, grads, strict=True) if grad is None)
+        return tuple(
+            torch.zeros_like(given[name])
+            if grad is None
+            else grad.to_dense()
+            if grad.layout is torch.sparse_coo
+            else grad
+            for name, grad in zip(wrt, grads, strict=True)
+        )
+
+    traced = trace(backward, {**{name: tensor.detach() for name, tensor in tensors.items()}, **seeds})
+    if traced.guards:
+        raise Untraceable("Python code in the function or its backward looks at a value")
+    return Backward(traced.program, frozenset(missing))
 
 
 def trace_graph(call: Call, tensors: Mapping[str, Tensor]) -> fx.GraphModule:
