@@ -1,7 +1,8 @@
-"""Ball arithmetic: every element a python-flint `arb`, a midpoint with a rigorous radius.
+"""Ball arithmetic: every element a python-flint `arb`, a midpoint with a rigorous radius, or `ABSENT`.
 
 Discrete arrays stay int64. A comparison that the balls do not decide is taken by midpoints and counted in
-`Ball.undecided`, so that a caller who needs proof can tell.
+`Ball.undecided`, so that a caller who needs proof can tell. Infinities follow IEEE arithmetic: 1/0 is +inf, 0 * inf
+is NaN, and NaN stays.
 """
 
 from __future__ import annotations
@@ -16,13 +17,57 @@ import flint
 import numpy as np
 from numpy.typing import NDArray
 
+from symcheck.arithmetic.decisions import Decision, both, either_of, negate
 from symcheck.arithmetic.double import argument_selection, inverse_positions
 from symcheck.arithmetic.enclosures import ENCLOSURES
 from symcheck.arithmetic.layout import Contraction
 
-__all__ = ["Ball", "difference_quotient", "enclosures", "from_ball", "moved_balls", "to_ball", "working_precision"]
+__all__ = [
+    "ABSENT",
+    "Ball",
+    "difference_quotient",
+    "enclosures",
+    "from_ball",
+    "moved_balls",
+    "to_ball",
+    "working_precision",
+]
 
 arb = flint.arb
+
+
+class _Absent:
+    """An element that is zero near this point, whatever it is multiplied by, infinities and NaN included."""
+
+    __slots__ = ()
+
+    def __mul__(self, other: Any) -> Any:
+        return self
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Any:
+        return self
+
+    def __add__(self, other: Any) -> Any:
+        return other
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return -other
+
+    def __rsub__(self, other: Any) -> Any:
+        return other
+
+    def __truediv__(self, other: Any) -> Any:
+        return self
+
+    def __repr__(self) -> str:
+        return "absent"
+
+
+ABSENT: Any = _Absent()
 
 
 @contextmanager
@@ -47,14 +92,18 @@ def to_ball(values: NDArray[Any]) -> NDArray[Any]:
 
 def from_ball(values: NDArray[Any]) -> NDArray[np.float64]:
     """The midpoints of balls, rounded to float64; NaN where a ball is not finite."""
-    flat = [float(value.mid()) if value.is_finite() else float(value) for value in np.asarray(values).reshape(-1)]
+    flat = [_middle(_ball(value)) for value in np.asarray(values).reshape(-1)]
     return np.array(flat, dtype=np.float64).reshape(np.shape(values))
+
+
+def _middle(value: Any) -> float:
+    return float(value.mid()) if value.is_finite() else float(value)
 
 
 def enclosures(values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Midpoints rounded to float64, and how far the exact values may be from them: nan and inf where not finite."""
-    flat = np.asarray(values).reshape(-1)
-    middle = from_ball(flat)
+    flat = [_ball(value) for value in np.asarray(values).reshape(-1)]
+    middle = from_ball(np.array(flat, dtype=object))
     radius = np.array([_upper(value.rad()) if value.is_finite() else np.inf for value in flat], dtype=np.float64)
     error = radius + 2.0**-53 * np.abs(middle) + 5e-324
     error = np.where(np.isfinite(middle), error, np.inf)
@@ -83,7 +132,9 @@ def difference_quotient(
 
 
 def _ball(value: Any) -> Any:
-    return value if isinstance(value, arb) else arb(value)
+    if isinstance(value, arb):
+        return value
+    return arb(0) if value is ABSENT else arb(value)
 
 
 def _each(function: Callable[..., Any], count: int = 1) -> Callable[..., Any]:
@@ -91,28 +142,65 @@ def _each(function: Callable[..., Any], count: int = 1) -> Callable[..., Any]:
     return each
 
 
-def _comparison(test: Callable[[Any, Any], bool]) -> Callable[..., Any]:
-    def compare(left: Any, right: Any) -> bool:
-        left, right = _ball(left), _ball(right)
-        if left.overlaps(right) and not (left.is_exact() and right.is_exact()):
-            Ball.undecided += 1
-        return test(left.mid(), right.mid()) if left.is_finite() and right.is_finite() else test(left, right)
+def _quotient(x: Any, y: Any) -> Any:
+    if x is ABSENT:
+        return x
+    x, y = _ball(x), _ball(y)
+    return x * arb("inf") if y == 0 else x / y
 
-    ufunc = np.frompyfunc(compare, 2, 1)
-    return lambda left, right: np.asarray(ufunc(left, right), dtype=bool)
+
+_divide: Any = np.frompyfunc(_quotient, 2, 1)
+
+
+def _comparison(test: Callable[[Any, Any], bool]) -> Callable[..., Any]:
+    def compare(left: Any, right: Any) -> tuple[bool, bool]:
+        left, right = _ball(left), _ball(right)
+        tied = bool(left.overlaps(right))
+        if tied and not (left.is_exact() and right.is_exact()):
+            Ball.undecided += 1
+        if left.is_finite() and right.is_finite():
+            return test(left.mid(), right.mid()), tied
+        return test(left, right), tied
+
+    ufunc = np.frompyfunc(compare, 2, 2)
+
+    def decide(left: Any, right: Any) -> Any:
+        result, tied = ufunc(left, right)
+        discrete = np.asarray(left).dtype != object and np.asarray(right).dtype != object
+        return Decision(np.asarray(result, dtype=bool), None if discrete else np.asarray(tied, dtype=bool))
+
+    return decide
 
 
 def _piecewise(*branches: tuple[Any, Any]) -> Any:
-    values, conditions = zip(*branches, strict=True)
-    shape = np.broadcast_shapes(*(np.shape(part) for part in (*values, *conditions)))
+    """The first branch that holds; a literal 0 is absent where that is decided strictly."""
+    decisions = [c if isinstance(c, Decision) else Decision(np.asarray(c, dtype=bool)) for _, c in branches]
+    shape = np.broadcast_shapes(*(np.shape(value) for value, _ in branches), *(d.value.shape for d in decisions))
     result = np.full(shape, arb("nan"), dtype=object)
-    for value, condition in reversed(branches):
-        mask = np.broadcast_to(condition, shape)
-        result = np.where(mask, np.broadcast_to(np.asarray(_each(_ball)(value), dtype=object), shape), result)
+    opened = np.zeros(shape, dtype=bool)  # where this branch or an earlier one could hold or not
+    taken = np.zeros(shape, dtype=bool)
+    for (value, _), decision in zip(branches, decisions, strict=True):
+        if decision.open is not None:
+            opened |= decision.open & ~taken
+        here = np.broadcast_to(decision.value, shape) & ~taken
+        taken |= here
+        if isinstance(value, int) and value == 0:
+            result[here] = arb(0)
+            result[here & ~opened] = ABSENT
+        elif isinstance(value, np.ndarray) and value.dtype == object:
+            result[here] = np.broadcast_to(value, shape)[here]
+        else:
+            result[here] = np.broadcast_to(np.asarray(_each(_ball)(value), dtype=object), shape)[here]
     return result
 
 
-_MIDPOINTS = _each(lambda x: x.mid() if x.is_finite() else x)
+_MIDPOINTS: Any = np.frompyfunc(lambda x: x.mid() if x is not ABSENT and x.is_finite() else x, 1, 1)
+_IS_ABSENT: Any = np.frompyfunc(lambda x: x is ABSENT, 1, 1)
+_IS_WILD: Any = np.frompyfunc(lambda x: x is not ABSENT and not x.is_finite(), 1, 1)
+
+
+def _absent_of(values: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.asarray(_IS_ABSENT(values), dtype=bool)
 
 
 class Ball:
@@ -122,6 +210,7 @@ class Ball:
 
     namespace: ClassVar[dict[str, Any]] = {
         **{name: _each(function, count) for name, (function, count) in ENCLOSURES.items()},
+        "divide": _divide,
         "rational": lambda p, q: arb(p) / q,
         "piecewise": _piecewise,
         "less": _comparison(lambda x, y: bool(x < y)),
@@ -130,9 +219,9 @@ class Ball:
         "greater_equal": _comparison(lambda x, y: bool(x >= y)),
         "equal": _comparison(lambda x, y: bool(x == y)),
         "unequal": _comparison(lambda x, y: not bool(x == y)),
-        "both": lambda *parts: np.logical_and.reduce(np.broadcast_arrays(*parts)),
-        "either": lambda *parts: np.logical_or.reduce(np.broadcast_arrays(*parts)),
-        "negate": np.logical_not,
+        "both": both,
+        "either": either_of,
+        "negate": negate,
         "infinity": lambda: arb("inf"),
         "undefined": lambda: arb("nan"),
         "constant_Pi": lambda: arb.pi(),
@@ -146,6 +235,8 @@ class Ball:
         return values if values.dtype == object else to_ball(np.asarray(values, dtype=np.float64))
 
     def constant(self, value: Any) -> Any:
+        if isinstance(value, arb):
+            return value
         if isinstance(value, Fraction):
             return arb(value.numerator) / value.denominator
         return arb(value)
@@ -165,8 +256,7 @@ class Ball:
     def sum(self, value: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any]:
         if value.dtype != object:
             return np.asarray(np.sum(value, axis=axes))
-        zero: Any = arb(0)
-        return np.asarray(np.sum(value, axis=axes, initial=zero), dtype=object)
+        return np.asarray(np.sum(value, axis=axes, initial=ABSENT), dtype=object)
 
     def plus(self, left: Any, right: Any) -> Any:
         return left + right
@@ -175,12 +265,14 @@ class Ball:
         return left * right
 
     def contract(self, left: NDArray[Any], right: NDArray[Any], plan: Contraction) -> NDArray[Any]:
-        batches = []
-        for a, b in zip(plan.left(left), plan.right(right), strict=True):
-            product = _matrix(a) * _matrix(b)
-            batches.append(np.array(product.entries(), dtype=object).reshape(a.shape[0], b.shape[1]))
-        shape = (len(batches), plan.left(left).shape[1], plan.right(right).shape[2])
-        return plan.back(np.array(batches, dtype=object).reshape(shape))
+        lefts, rights = plan.left(left), plan.right(right)
+        shape = (lefts.shape[0], lefts.shape[1], rights.shape[2])
+        out = np.empty(shape, dtype=object)
+        if plan.summed == 1:
+            return plan.back(np.asarray(lefts * rights, dtype=object))
+        for place, (a, b) in enumerate(zip(lefts, rights, strict=True)):
+            out[place] = _product(a, b)
+        return plan.back(out)
 
     def settle(self, value: Any, *, real: bool) -> NDArray[Any]:
         values = np.asarray(value)
@@ -188,15 +280,16 @@ class Ball:
             if values.dtype == object:
                 values = np.array([_integer(v) for v in values.reshape(-1)])
             return values.astype(np.int64).reshape(np.shape(value))
-        if values.dtype == object and all(isinstance(v, arb) for v in values.reshape(-1)[:1]):
+        if values.dtype == object and set(map(type, values.reshape(-1).tolist())) <= {arb, _Absent}:
             return values
-        return np.asarray(np.frompyfunc(_ball, 1, 1)(values), dtype=object).reshape(values.shape)
+        lifted = np.frompyfunc(lambda x: x if x is ABSENT else _ball(x), 1, 1)(values)
+        return np.asarray(lifted, dtype=object).reshape(values.shape)
 
     def gather(
         self, sources: Sequence[NDArray[Any]], positions: NDArray[Any], offset: int, *, real: bool
     ) -> NDArray[Any]:
         flat = [element for source in sources for element in source.reshape(-1)]
-        absent = arb(0) if real else 0
+        absent = ABSENT if real else 0
         where = (positions - offset).reshape(-1).tolist()
         picked = [flat[place] if 0 <= place < len(flat) else absent for place in where]
         out = np.empty(len(picked), dtype=object if real else np.int64)
@@ -208,7 +301,7 @@ class Ball:
     ) -> NDArray[Any]:
         out = np.empty(shape, dtype=object)
         flat = out.reshape(-1)
-        flat[:] = [arb(0)] * flat.size
+        flat[:] = [ABSENT] * flat.size
         for place, element in zip((positions - offset).reshape(-1).tolist(), value.reshape(-1), strict=True):
             if 0 <= place < flat.size:
                 flat[place] = flat[place] + element
@@ -225,6 +318,8 @@ class Ball:
 
 
 def _integer(value: Any) -> int:
+    if value is ABSENT:
+        return 0
     if not isinstance(value, arb):
         return int(value)
     return int(ENCLOSURES["trunc"][0](value).unique_fmpz()) if value.is_finite() else 0
@@ -239,7 +334,7 @@ def _ranks(values: NDArray[Any]) -> NDArray[np.float64]:
         gaps = np.diff(rounded[row][order])
         if (gaps > 1e-12 * np.abs(rounded[row][order][1:])).all():
             continue  # float64 tells them apart
-        middle = [value.mid() if value.is_finite() else value for value in values[row]]
+        middle = [value.mid() if value.is_finite() else value for value in map(_ball, values[row])]
         sorted_places = sorted(
             (place for place in order.tolist() if not np.isnan(rounded[row][place])),
             key=cmp_to_key(lambda i, j, middle=middle: (middle[i] > middle[j]) - (middle[i] < middle[j])),  # type: ignore[misc]
@@ -249,6 +344,20 @@ def _ranks(values: NDArray[Any]) -> NDArray[np.float64]:
             rank += before is not None and bool(middle[before] < middle[place])
             ranks[(*row, place)] = rank
     return ranks
+
+
+def _product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """The product of two matrices; an absent element takes no part in it."""
+    shape = (a.shape[0], b.shape[1])
+    absent_a, absent_b = _absent_of(a), _absent_of(b)
+    if not (absent_a.any() or absent_b.any()):
+        return np.array((_matrix(a) * _matrix(b)).entries(), dtype=object).reshape(shape)
+    if bool(np.any(_IS_WILD(a))) or bool(np.any(_IS_WILD(b))):
+        rows = [np.sum(row[:, None] * b, axis=0, initial=ABSENT) for row in a]
+        return np.array(rows, dtype=object).reshape(shape)
+    product = np.array((_matrix(a) * _matrix(b)).entries(), dtype=object).reshape(shape)
+    product[(~absent_a).astype(np.int64) @ (~absent_b).astype(np.int64) == 0] = ABSENT
+    return product
 
 
 def _matrix(values: NDArray[Any]) -> flint.arb_mat:

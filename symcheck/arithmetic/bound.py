@@ -44,6 +44,7 @@ NAMESPACE: dict[str, Any] = {
     "power": power,
     "sqrt": sqrt,
     "reciprocal": lambda x: reciprocal(lift(x)),
+    "divide": lambda x, y: lift(x) / lift(y),
     "rational": lambda p, q: Bounded(np.asarray(p / q), np.asarray(UNIT * abs(p / q)) if q & (q - 1) else None),
     "piecewise": piecewise,
     "less": compare(np.less),

@@ -37,6 +37,17 @@ class _BodyPrinter(PythonCodePrinter):  # type: ignore[misc]
     def _print_Float(self, expr: Any) -> str:
         raise TypeError(f"the body holds the inexact number {expr}: constants are passed as arguments")
 
+    def _print_Mul(self, expr: Any) -> str:
+        # A quotient is a name of its own, so that each number system says what division by zero gives.
+        below = [part for part in expr.args if part.is_Pow and part.exp.is_Rational and part.exp < 0]
+        if not below or len(below) == len(expr.args):
+            return str(super()._print_Mul(expr)) if not below else " * ".join(self._factor(part) for part in below)
+        above = sp.Mul(*(part for part in expr.args if part not in below))
+        return f"divide({self._print(above)}, {self._print(sp.Mul(*(1 / part for part in below)))})"
+
+    def _factor(self, expr: Any) -> str:
+        return f"({self._print(expr)})"
+
     def _print_Pow(self, expr: Any, rational: bool = False) -> str:
         base = self._print(expr.base)
         if expr.exp == sp.S.Half:

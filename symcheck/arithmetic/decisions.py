@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from symcheck.arithmetic.bounded import TINY, UNIT, Bounded, are_integers, either, lift, sum_errors, with_absent
 from symcheck.arithmetic.special import STEP_FUNCTIONS
 
-__all__ = ["QUOTIENTS", "both", "compare", "either_of", "exact", "modulo", "negate", "piecewise", "step"]
+__all__ = ["QUOTIENTS", "Decision", "both", "compare", "either_of", "exact", "modulo", "negate", "piecewise", "step"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]

@@ -58,6 +58,7 @@ class Double:
         **FUNCTIONS,
         **STEP_FUNCTIONS,
         "reciprocal": lambda x: 1.0 / np.asarray(x, dtype=np.float64),
+        "divide": lambda x, y: np.asarray(x, dtype=np.float64) / y,
         "rational": lambda p, q: p / q,
         "piecewise": _piecewise,
         "less": np.less,

@@ -27,7 +27,7 @@ def _reciprocal_root(x: Any) -> Any:
 
 def _power(x: Any, y: Any) -> Any:
     if y.is_integer():
-        return x ** int(y.unique_fmpz())
+        return arb("inf") if x == 0 and y < 0 else x ** int(y.unique_fmpz())
     if x == 0 and y > 0:
         return arb(0)
     return x**y
@@ -160,7 +160,7 @@ ENCLOSURES: dict[str, tuple[Callable[..., Any], int]] = {
     "xlog1py": (lambda x, y: arb(0) if x == 0 else x * y.log1p(), 2),
     "power": (_power, 2),
     "powerslope": (_powerslope, 3),
-    "reciprocal": (lambda x: 1 / x, 1),
+    "reciprocal": (lambda x: arb("inf") if x == 0 else 1 / x, 1),
     "erfcx": (lambda x: _ierfcx(arb(0), x), 1),
     "ierfcx": (_ierfcx, 2),
     "ndtr": (_ndtr, 1),
