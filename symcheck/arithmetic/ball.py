@@ -196,7 +196,7 @@ def _piecewise(*branches: tuple[Any, Any]) -> Any:
 
 _MIDPOINTS: Any = np.frompyfunc(lambda x: x.mid() if x is not ABSENT and x.is_finite() else x, 1, 1)
 _IS_ABSENT: Any = np.frompyfunc(lambda x: x is ABSENT, 1, 1)
-_IS_WILD: Any = np.frompyfunc(lambda x: x is not ABSENT and not x.is_finite(), 1, 1)
+_IS_WILD: Any = np.frompyfunc(lambda x: not _ball(x).is_finite(), 1, 1)
 
 
 def _absent_of(values: NDArray[Any]) -> NDArray[np.bool_]:
