@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from symcheck.arithmetic.bounded import (
-    UNIT,
     Bounded,
     absolute,
     either,
@@ -28,6 +27,7 @@ from symcheck.arithmetic.bounded import (
 from symcheck.arithmetic.choices import alternative_selections
 from symcheck.arithmetic.decisions import QUOTIENTS, both, compare, either_of, exact, modulo, negate, piecewise, step
 from symcheck.arithmetic.double import Double, argument_selection
+from symcheck.arithmetic.formats import working
 from symcheck.arithmetic.layout import Contraction
 from symcheck.arithmetic.products import COARSE, peak_of, product_error
 from symcheck.arithmetic.special import FUNCTIONS, STEP_FUNCTIONS
@@ -38,6 +38,10 @@ Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 
 
+def _constant(value: float, relative_error: float) -> Bounded:
+    return Bounded(np.asarray(value), np.asarray(relative_error * abs(value)))
+
+
 # the names that a printed body calls
 NAMESPACE: dict[str, Any] = {
     **{name: function(name) for name in FUNCTIONS},
@@ -45,7 +49,7 @@ NAMESPACE: dict[str, Any] = {
     "sqrt": sqrt,
     "reciprocal": lambda x: reciprocal(lift(x)),
     "divide": lambda x, y: lift(x) / lift(y),
-    "rational": lambda p, q: Bounded(np.asarray(p / q), np.asarray(UNIT * abs(p / q)) if q & (q - 1) else None),
+    "rational": lambda p, q: lift(p / q) if q & (q - 1) == 0 else _constant(p / q, working().held.unit),
     "piecewise": piecewise,
     "less": compare(np.less),
     "less_equal": compare(np.less_equal),
@@ -65,9 +69,9 @@ NAMESPACE: dict[str, Any] = {
     "fmod": modulo("fmod", "truncdiv"),
     "infinity": lambda: lift(np.inf),
     "undefined": lambda: lift(np.nan),
-    "constant_Pi": lambda: Bounded(np.asarray(np.pi), np.asarray(UNIT * 4)),
-    "constant_Exp1": lambda: Bounded(np.asarray(np.e), np.asarray(UNIT * 4)),
-    "constant_EulerGamma": lambda: Bounded(np.asarray(np.euler_gamma), np.asarray(UNIT)),
+    "constant_Pi": lambda: _constant(np.pi, working().unit),
+    "constant_Exp1": lambda: _constant(np.e, working().unit),
+    "constant_EulerGamma": lambda: _constant(np.euler_gamma, working().unit),
 }
 
 

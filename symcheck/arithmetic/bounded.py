@@ -24,11 +24,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from symcheck.arithmetic.special import CONDITIONED, FUNCTIONS, ULPS
+from symcheck.arithmetic.formats import working
+from symcheck.arithmetic.special import FUNCTIONS
 
 __all__ = [
-    "TINY",
-    "UNIT",
     "Bounded",
     "absolute",
     "are_integers",
@@ -46,17 +45,16 @@ __all__ = [
     "with_absent",
 ]
 
-UNIT = 2.0**-53
-TINY = 5e-324
 LOST = 2.0**-1000
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 
 
 def growth_of(count: int) -> float:
-    """n u / (1 - n u): the relative error of n roundings, inf where n u reaches 1."""
-    product = count * UNIT
-    return product / (1 - product) if product < 1 else float("inf")
+    """The relative error of n roundings: n u / (1 - n u), or (1 + u)^n - 1 where n u is 1/2 and more."""
+    unit = working().unit
+    product = count * unit
+    return product / (1 - product) if product < 0.5 else float(np.expm1(min(700.0, count * np.log1p(unit))))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,8 +125,8 @@ def sum_errors(*errors: Floats | None) -> Floats | None:
 
 
 def _add(a: Bounded, b: Bounded) -> Bounded:
-    value = a.value + b.value
-    rounding = UNIT * np.abs(value)
+    value, form = a.value + b.value, working()
+    rounding = form.unit * (np.abs(a.value) + np.abs(b.value) if form.in_any_order else np.abs(value))
     absent = None if a.absent is None or b.absent is None else a.absent & b.absent
     if _is_zero(a) or _is_zero(b) or are_integers(a, b):  # exact
         rounding = np.zeros(())
@@ -153,8 +151,10 @@ def _is_unit(a: Bounded) -> bool:
 
 
 def _multiply(a: Bounded, b: Bounded) -> Bounded:
-    value = a.value * b.value
-    parts: list[Floats] = [] if _is_unit(a) or _is_unit(b) or are_integers(a, b) else [UNIT * np.abs(value) + TINY]
+    value, form = a.value * b.value, working()
+    parts: list[Floats] = []
+    if not (_is_unit(a) or _is_unit(b) or are_integers(a, b)):
+        parts.append(form.unit * np.abs(value) + form.tiny)
     if b.error is not None:
         parts.append(np.abs(a.value) * b.error)
     if a.error is not None:
@@ -203,8 +203,8 @@ def with_absent(
 
 
 def reciprocal(a: Bounded) -> Bounded:
-    value = 1.0 / a.value
-    error = UNIT * np.abs(value) + TINY
+    value, form = 1.0 / a.value, working()
+    error = form.unit * np.abs(value) + form.tiny
     if a.error is not None:
         room = np.abs(a.value) - a.error  # |1/x - 1/v| <= e / (|v| (|v| - e))
         spread = np.where(room > 0, a.error / (np.abs(a.value) * np.where(room > 0, room, 1.0)), np.inf)
@@ -213,14 +213,16 @@ def reciprocal(a: Bounded) -> Bounded:
 
 
 def function(name: str) -> Callable[..., Bounded]:
-    plain, ulps = FUNCTIONS[name], ULPS[name]
-    slack = ulps if name in CONDITIONED else None
+    plain = FUNCTIONS[name]
 
     def apply(*arguments: Any) -> Bounded:
+        form = working()
+        ulps = form.ulps[name]
+        slack = ulps if name in form.conditioned else None
         lifted = [lift(argument) for argument in arguments]
         points = [argument.value for argument in lifted]
         value = np.asarray(plain(*points), dtype=np.float64)
-        error = 2 * ulps * UNIT * np.abs(value) + TINY
+        error = 2 * ulps * form.unit * np.abs(value) + form.tiny
         moved = [_moved(argument, slack) for argument in lifted]
         for position, steps in enumerate(moved):
             # Within a few ulps the function is monotone, or turns by less than the rounding allowed for above.
@@ -250,7 +252,7 @@ def _moved(argument: Bounded, slack: float | None) -> tuple[Floats, ...]:
     if argument.error is None and (slack is None or argument.value.dtype.kind == "i"):
         return ()
     own = 0.0 if argument.error is None else argument.error
-    reach = own + 2 * (1 if slack is None else slack) * UNIT * np.abs(argument.value)
+    reach = own + 2 * (1 if slack is None else slack) * working().unit * np.abs(argument.value)
     if not np.isfinite(argument.value).all():
         reach = np.where(_exactly_infinite(argument), 0.0, reach)
     return argument.value - reach, argument.value + reach
@@ -281,10 +283,9 @@ def _integer_power(base: Bounded, exponent: int) -> Bounded:
 def sqrt(x: Any) -> Bounded:
     a = lift(x)
     value = np.sqrt(a.value)
-    error = UNIT * value
-    if (
-        a.error is not None
-    ):  # |sqrt(x) - sqrt(v)| <= e / sqrt(v), and <= sqrt(e) near 0; sqrt of |x|'s part below 0 is 0
+    error = working().unit * value
+    # |sqrt(x) - sqrt(v)| <= e / sqrt(v), and <= sqrt(e) near 0; sqrt of |x|'s part below 0 is 0
+    if a.error is not None:
         error = error + np.where(a.value > a.error, a.error / value, np.sqrt(a.error))
     return Bounded(value, error, a.absent, a.open, None, a.active)
 

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from symcheck.arithmetic.bounded import TINY, UNIT, Bounded, are_integers, either, lift, sum_errors, with_absent
+from symcheck.arithmetic.bounded import Bounded, are_integers, either, lift, sum_errors, with_absent
+from symcheck.arithmetic.formats import working
 from symcheck.arithmetic.special import STEP_FUNCTIONS
 
 __all__ = ["QUOTIENTS", "Decision", "both", "compare", "either_of", "exact", "modulo", "negate", "piecewise", "step"]
@@ -160,7 +161,8 @@ def step(function: Callable[[Any], Any]) -> Callable[[Any], Bounded]:
         value = np.asarray(function(a.value), dtype=np.float64)
         if a.error is None and not a.active:
             return Bounded(value)
-        reach = 2 * UNIT * np.abs(a.value) + TINY if a.error is None else a.error + TINY
+        form = working()
+        reach = form.tiny + (2 * form.unit * np.abs(a.value) if a.error is None else a.error)
         jump = np.maximum(np.abs(function(a.value - reach) - value), np.abs(function(a.value + reach) - value))
         opened = jump > 0
         return Bounded(value, jump, None, either(a.open, opened if opened.any() else None), None, a.active)

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
-from symcheck.arithmetic.bounded import TINY, Bounded, growth_of
+from symcheck.arithmetic.bounded import Bounded, growth_of
+from symcheck.arithmetic.formats import working
 
 __all__ = ["COARSE", "peak_of", "product_error"]
 
@@ -24,13 +25,14 @@ def product_error(a: Bounded, b: Bounded, terms: int) -> Floats:
     Term by term where that is cheap. Elsewhere by norms: a large matrix times a small one by its largest element
     (Hoelder), and others by the 2-norms of rows and columns (Cauchy-Schwarz). A large result gets one bound for all.
     """
+    lost = terms * working().tiny
     growth, shape = growth_of(terms), (a.value.shape[0], a.value.shape[1], b.value.shape[2])
     if a.value.size * b.value.shape[2] <= SHARP_PRODUCT:
-        return _termwise(a, b, growth) + terms * TINY
+        return _termwise(a, b, growth) + lost
     if a.value.size > max(COARSE, 8 * b.value.size):
-        return np.asarray(_by_peak(a, b, growth, 1) + terms * TINY)
+        return np.asarray(_by_peak(a, b, growth, 1) + lost)
     if b.value.size > max(COARSE, 8 * a.value.size):
-        return np.asarray(_by_peak(b, a, growth, 2) + terms * TINY)
+        return np.asarray(_by_peak(b, a, growth, 2) + lost)
     rows, columns = _norms(a.value, 2), _norms(b.value, 1)
     off_rows = np.zeros(()) if a.error is None else _norms(np.broadcast_to(a.error, a.value.shape), 2)
     off_columns = np.zeros(()) if b.error is None else _norms(np.broadcast_to(b.error, b.value.shape), 1)
@@ -38,7 +40,7 @@ def product_error(a: Bounded, b: Bounded, terms: int) -> Floats:
         rows, columns, off_rows, off_columns = (
             np.asarray(np.max(part, initial=0.0)) for part in (rows, columns, off_rows, off_columns)
         )
-    return np.asarray(growth * rows * columns + rows * off_columns + off_rows * (columns + off_columns) + terms * TINY)
+    return np.asarray(growth * rows * columns + rows * off_columns + off_rows * (columns + off_columns) + lost)
 
 
 def _termwise(a: Bounded, b: Bounded, growth: float) -> Floats:
