@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,12 @@ from symcheck.arithmetic.layout import Numbers, align, contraction
 from symcheck.errors import Misuse
 from symcheck.program import Array, Equation, Gather, Inversion, Program, Reshape, Scatter, Selection, Statement
 
-__all__ = ["TILE", "evaluate"]
+__all__ = ["TILE", "Values", "evaluate", "evaluate_statement"]
 
 TILE = 1 << 16  # elements of an elementwise grid worked on at once, so that intermediates stay in the cache
 
-Values = dict[str, Any]
+Values: TypeAlias = dict[str, Any]
+Step: TypeAlias = "Callable[[Statement, Values, Numbers[Any]], Any]"
 
 
 def evaluate(
@@ -28,6 +29,8 @@ def evaluate(
     numbers: Numbers[Any],
     *,
     moving: Sequence[str] | None = None,
+    visit: Callable[[Statement, Any], Any] | None = None,
+    step: Step | None = None,
 ) -> list[Any]:
     """Evaluate a program at given inputs.
 
@@ -36,6 +39,8 @@ def evaluate(
         inputs: one array per input, by name, shape as declared.
         numbers: the number system.
         moving: the inputs that a derivative moves; ties among the others are no kinks. All real ones by default.
+        visit: given each statement and its value, returns the value to go on with.
+        step: evaluates one statement from the values so far; `evaluate_statement` by default.
 
     Returns:
         One value of the number system per output, in order.
@@ -50,9 +55,11 @@ def evaluate(
     for array, constant in program.constants.items():
         values[array.name] = numbers.lift(constant, real=array.is_real, active=False)
     last = _last_uses(program)
+    step = step or evaluate_statement
     with np.errstate(all="ignore"):
         for position, statement in enumerate(program.statements):
-            values[statement.out.name] = _evaluate(statement, values, numbers)
+            value = step(statement, values, numbers)
+            values[statement.out.name] = value if visit is None else visit(statement, value)
             for name in last.get(position, ()):
                 values.pop(name, None)
     return [values[array.name] for array in program.outputs]
@@ -81,7 +88,8 @@ def _last_uses(program: Program) -> dict[int, list[str]]:
     return released
 
 
-def _evaluate(statement: Statement, values: Values, numbers: Numbers[Any]) -> Any:
+def evaluate_statement(statement: Statement, values: Values, numbers: Numbers[Any]) -> Any:
+    """The value of one statement, from the values of the arrays that it reads."""
     if isinstance(statement, Equation):
         return _evaluate_equation(statement, values, numbers)
     if isinstance(statement, Reshape):

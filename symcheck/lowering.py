@@ -17,6 +17,7 @@ from symcheck.errors import IllFormed, NonDeterministic, SymcheckError, UnknownO
 from symcheck.program import Array, Program
 from symcheck.semantics import TABLE
 from symcheck.uninitialised import ALLOCATIONS
+from symcheck.widening import widen
 
 __all__ = ["Lowering", "Traced", "has_meaning", "is_random", "lower", "source_line", "to_numpy"]
 
@@ -227,17 +228,18 @@ class Lowering:
         b.layouts = tuple(map(_layout, node.all_input_nodes))
         if any(dtype.startswith("complex") for _, dtype in b.results):
             return _Missing(UnknownOperator(str(node.target), b.source, "complex numbers have no meaning yet"))
+        start = len(b.statements)
         try:
             result = TABLE[name].lower(b, *args, **kwargs)
         except UnknownOperator as error:
             return _Missing(UnknownOperator(str(node.target), b.source, error.detail or error.operator))
-        return self._checked(node, result)
+        return self._checked(node, result, start)
 
     def _argument(self, node: fx.Node) -> Any:
         return self._array(self.values[node])
 
-    def _checked(self, node: fx.Node, result: Any) -> Any:
-        """The meaning's results, which must have the shapes that torch's had."""
+    def _checked(self, node: fx.Node, result: Any, start: int) -> Any:
+        """The meaning's results, which must have the shapes that torch's had; its statements begin at `start`."""
         several = isinstance(result, tuple | list)
         arrays = list(result) if several else [result]
         for place, (array, (shape, dtype)) in enumerate(zip(arrays, self.builder.results, strict=False)):
@@ -246,6 +248,7 @@ class Lowering:
             if array.shape != shape or array.is_real != dtype.startswith(("float", "bfloat")):
                 raise IllFormed(f"the meaning of {node.target} gives {array} where torch has {dtype}{list(shape)}")
             arrays[place] = self.builder.cast(array, dtype)
+        arrays = widen(self.builder, start, arrays)
         return tuple(arrays) if several else arrays[0]
 
 

@@ -49,6 +49,7 @@ FLOORS = [
     ("evaluation", 5),
     ("uninitialised", 5.25),
     ("lowering", 5.5),
+    ("widening", 5.25),
     ("noise", 6),
     ("refinement", 6),
     ("rounding", 6),
