@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions, decomposition_table, get_decompositions
 from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
+from torch.fx import traceback as fx_traceback
 from torch.fx.experimental import proxy_tensor
 
 from symcheck.errors import NonDeterministic, SymcheckError, Untraceable
@@ -103,6 +104,7 @@ def trace_backward(
             grads: Sequence[Tensor | None] = [None] * len(wrt)
             if pairs:
                 outs, weights = zip(*pairs, strict=True)
+                _number_backward([out.grad_fn for out in outs])
                 grads = torch.autograd.grad(outs, [leaves[name] for name in wrt], weights, allow_unused=True)
         missing.update(name for name, grad in zip(wrt, grads, strict=True) if grad is None)
         return tuple(
@@ -143,7 +145,7 @@ def trace_graph(call: Call, tensors: Mapping[str, Tensor]) -> fx.GraphModule:
     with _source_lines(), quiet, states, _without_fused_layers():
         warnings.simplefilter("ignore")
         try:
-            return proxy_tensor.make_fx(functional, **options)(*clones)
+            return _with_forward_lines(proxy_tensor.make_fx(functional, **options)(*clones))
         except SymcheckError:
             raise
         except Exception as error:
@@ -199,11 +201,51 @@ def _source_lines() -> Iterator[None]:
     kept = fx.proxy.TracerBase._filter_traceback_frames
 
     def user_frames(self: Any, summary: traceback.StackSummary) -> traceback.StackSummary:
-        frames = [f for f in summary if not f.filename.startswith((_TORCH, _SYMCHECK, "<frozen"))]
+        ours = [place for place, f in enumerate(summary) if f.filename == __file__]
+        inside = summary[max(ours, default=-1) + 1 :]  # not the lines that called for the trace
+        frames = [f for f in inside if not f.filename.startswith((_TORCH, _SYMCHECK, "<frozen"))]
         return traceback.StackSummary.from_list(frames[-1:])
 
     fx.proxy.TracerBase._filter_traceback_frames = user_frames  # type: ignore[method-assign, assignment]
     try:
-        yield
+        with fx_traceback.preserve_node_meta():  # which operator each was decomposed from, and its step of autograd
+            yield
     finally:
         fx.proxy.TracerBase._filter_traceback_frames = kept  # type: ignore[method-assign]
+
+
+def _number_backward(roots: Sequence[Any]) -> None:
+    """Let every node of the backward be recorded with the number of the forward step that it differentiates.
+
+    The numbers are stored as their complement, so that what is recorded elsewhere keeps apart.
+    """
+    seen, waiting = set(), [root for root in roots if root is not None]
+    while waiting:
+        step = waiting.pop()
+        if step in seen:
+            continue
+        seen.add(step)
+        waiting += [parent for parent, _ in step.next_functions if parent is not None]
+        step.register_prehook(partial(_begin_step, step._sequence_nr()))
+        step.register_hook(lambda *_: fx_traceback.reset_grad_fn_seq_nr())
+
+
+def _begin_step(number: int, *_: Any) -> None:
+    fx_traceback.set_grad_fn_seq_nr(~number)
+
+
+def _with_forward_lines(module: fx.GraphModule) -> fx.GraphModule:
+    """Nodes of the backward that have no line of the user's get that of the forward step that they differentiate.
+
+    An addition of gradients has none: it gets a line of what it adds.
+    """
+    lines: dict[int, str] = {}
+    for node in module.graph.nodes:
+        number = node.meta.get("seq_nr", 0)
+        if node.stack_trace:
+            lines.setdefault(number, node.stack_trace)
+        elif ~number in lines:
+            node.stack_trace = lines[~number]
+        elif node.op == "call_function":
+            node.stack_trace = next((part.stack_trace for part in node.all_input_nodes if part.stack_trace), None)
+    return module
