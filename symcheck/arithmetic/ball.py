@@ -26,6 +26,7 @@ __all__ = [
     "ABSENT",
     "Ball",
     "difference_quotient",
+    "differences",
     "enclosures",
     "from_ball",
     "moved_balls",
@@ -108,6 +109,22 @@ def enclosures(values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.fl
     error = radius + 2.0**-53 * np.abs(middle) + 5e-324
     error = np.where(np.isfinite(middle), error, np.inf)
     return middle.reshape(np.shape(values)), error.reshape(np.shape(values))
+
+
+def differences(
+    left: NDArray[Any], right: NDArray[Any]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+    """left - right: its midpoint, its radius (nan where not finite), and where it is proved not to be zero."""
+    middle, radius, apart = [], [], []
+    for x, y in zip(np.asarray(left).reshape(-1), np.asarray(right).reshape(-1), strict=True):
+        gap = _ball(x) - _ball(y)
+        finite = gap.is_finite()
+        middle.append(float(gap.mid()) if finite else np.nan)
+        radius.append(_upper(gap.rad()) if finite else np.nan)
+        apart.append(finite and not gap.contains(0))
+    shape = np.shape(left)
+    parts = (np.array(middle), np.array(radius), np.array(apart, dtype=bool))
+    return parts[0].reshape(shape), parts[1].reshape(shape), parts[2].reshape(shape)
 
 
 def _upper(radius: Any) -> float:

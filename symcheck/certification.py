@@ -1,0 +1,369 @@
+"""Certifying candidates at one input: their own programs beside the exact gradient, in balls.
+
+Everything that a verdict rests on is collected here, each part when it is first asked for; `certified` judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from symcheck.arithmetic.bound import Bound
+from symcheck.candidates import unit_roundoff
+from symcheck.evaluation import evaluate
+from symcheck.intended import Intended
+from symcheck.limits import GROWING, KINK, NOWHERE, SMOOTH, Limit, difference_limit, find_limits
+from symcheck.neighbours import generic, nudged
+from symcheck.program import Array, Program
+from symcheck.reference import Derived, Point, numeric
+from symcheck.refinement import evaluate_sharply
+from symcheck.separation import Joint, Key, Separation
+
+__all__ = ["Certification", "Resolved"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Mask: TypeAlias = NDArray[np.bool_]
+Tensors: TypeAlias = Mapping[str, Tensor]
+Given: TypeAlias = dict[str, Any]
+
+SECONDS = 8.0  # of ball arithmetic that one evaluation at the input may take
+MORE_SECONDS = 30.0  # that everything else may take: neighbours, limits, conditioning
+MOVES = (2.0**-10, 2.0**-20)  # how far the inputs are at which a formula must hold too
+NUDGES = 6  # moves by one ulp whose largest effect is the conditioning
+SPREAD = 16.0  # how many times the effect of such moves an error may be that the data explain
+QUOTIENTS = 8  # elements whose derivative is found from difference quotients, where nothing else defines it
+ALIKE = 2.0**-40  # relative distance of two limits in float64 that are one
+NEARBY = 2.0**-20  # how well a program must give the values of the candidate that it was traced from
+SLACK = 64.0  # the same, in running bounds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resolved:
+    """The exact gradient by one input, undefined and open elements resolved where a limit does.
+
+    Attributes:
+        values: float64; nan where there is no value.
+        errors: bound on |values - exact|; for a limit its resolution.
+        limit: where the value is a limit, not proved.
+        kink: where sides differ.
+        infinite: where it grows without bound; `values` holds the infinity.
+        undefined: where it is defined nowhere nearby.
+        smooth: where a decision is open, and yet all sides agree: `values` is the true derivative.
+        low, high: of kinks, the least and greatest value approached.
+        open: where it depends on a decision that could fall either way, other than `smooth` ones.
+    """
+
+    values: Floats
+    errors: Floats
+    limit: Mask
+    kink: Mask
+    infinite: Mask
+    undefined: Mask
+    smooth: Mask
+    low: Floats
+    high: Floats
+    open: Mask
+
+
+class Certification:
+    """The candidates of one check at one input.
+
+    Attributes:
+        notes: what was found on the way that changes no verdict.
+    """
+
+    def __init__(
+        self,
+        derived: Derived,
+        intended: Intended,
+        tensors: Tensors,
+        points: Callable[[bool], Point],
+        cotangents: Callable[[bool], Sequence[Floats]],
+        verified: set[tuple[int, Key]],
+        generator: np.random.Generator,
+    ) -> None:
+        self.derived, self.intended, self.tensors = derived, intended, tensors
+        self._points, self._cotangents = points, cotangents
+        self._verified, self.generator = verified, generator
+        self.arrays = numeric(tensors)
+        self.notes: list[str] = []
+        self._separations: dict[bool, dict[Key, Separation]] = {}
+        self._limits: dict[bool, dict[str, Limit]] = {}
+        self._resolved: dict[tuple[bool, str], Resolved] = {}
+        self._mismatches: dict[bool, dict[Key, str]] = {}
+        self._conditioning: dict[tuple[bool, str], Floats] = {}
+
+    def problem(self, key: Key) -> str:
+        """Why a candidate cannot be certified; "" if it can."""
+        found = self.intended.joint_of(key)
+        if found is None:
+            return self.intended.problems.get(key, "it has no program")
+        joint = found[1]
+        if joint.seconds > SECONDS and not joint.is_same(key):
+            return f"ball arithmetic would take about {joint.seconds:.0f} s, and {SECONDS:.0f} s are allowed"
+        return ""
+
+    def _joint(self, key: Key) -> tuple[bool, Joint]:
+        found = self.intended.joint_of(key)
+        assert found is not None
+        return found
+
+    def given(self, plain: bool) -> Given:
+        """The inputs and the cotangents of the joint programs."""
+        return {**self.arrays, **{f"d_cotangent{n}": c for n, c in enumerate(self._cotangents(plain))}}
+
+    # -- at the input ---------------------------------------------------------------------------------------------
+
+    def separation(self, key: Key) -> Separation:
+        """The candidate's program beside the gradient at the input."""
+        plain, joint = self._joint(key)
+        if plain not in self._separations:
+            keys = [key for key in joint.members if not self.problem(key)]
+            self._separations[plain] = self._separate(joint, plain, keys)
+        return self._separations[plain][key]
+
+    def _separate(self, joint: Joint, plain: bool, keys: Sequence[Key]) -> dict[Key, Separation]:
+        point = self._points(plain)
+        if all(joint.is_same(key) and _is_sharp(point, key[1]) for key in keys):
+            return {key: _identical(point, key[1]) for key in keys}
+        found = joint.separate(self.given(plain), keys, self.generator)
+        suspects = [key for key in keys if found[key].apart.any()]
+        if suspects:
+            spread = self._data_spread(joint, plain, suspects, found)
+            for key in suspects:
+                explained = found[key].apart & (np.abs(found[key].difference) <= SPREAD * spread[key])
+                if explained.any():
+                    self._note(f"{_name(key)} equals the gradient to the precision of its data, not beyond")
+                    found[key] = replace(found[key], apart=found[key].apart & ~explained)
+        return found
+
+    def _data_spread(
+        self, joint: Joint, plain: bool, keys: Sequence[Key], found: Mapping[Key, Separation], moves: int = 3
+    ) -> dict[Key, Floats]:
+        """How far intended - exact moves when every number in the data is moved by one ulp.
+
+        Rows of probabilities sum to 1 only up to rounding, and so p - y is the gradient only up to it.
+        """
+        spread = {key: np.zeros(found[key].exact.shape) for key in keys}
+        bits = max(max(found[key].bits for key in keys), 192)
+        for _ in range(moves):
+            program, given = self._nudged(joint.program, plain)
+            moved = replace(joint, program=program, meant=None).compare_at(given, keys, bits)
+            for key in keys:
+                with np.errstate(invalid="ignore"):
+                    spread[key] = np.fmax(spread[key], np.abs(moved[key].difference - found[key].difference))
+        return spread
+
+    def _nudged(self, program: Program, plain: bool) -> tuple[Program, Given]:
+        """The inputs and the real constants of a program, every number moved by one ulp of its dtype."""
+        roundoffs = {
+            name: unit_roundoff(str(tensor.dtype).removeprefix("torch."))
+            for name, tensor in self.tensors.items()
+            if tensor.is_floating_point()
+        }
+        given = nudged(self.given(plain), self.generator, roundoffs)
+        constants = dict(program.constants)
+        for array, value in program.constants.items():
+            if array.is_real and value.dtype != object:
+                one = {array.name: unit_roundoff(array.dtype)}
+                constants[array] = nudged({array.name: value}, self.generator, one)[array.name]
+        return replace(program, constants=constants), given
+
+    # -- undefined and open elements ------------------------------------------------------------------------------
+
+    def resolved(self, key: Key) -> Resolved:
+        """The exact gradient that a candidate is held against."""
+        plain, joint = self._joint(key)
+        place = (plain, key[1])
+        if place not in self._resolved:
+            self._resolved[place] = self._resolve(joint, plain, key)
+        return self._resolved[place]
+
+    def _resolve(self, joint: Joint, plain: bool, key: Key) -> Resolved:
+        found, name = self.separation(key), key[1]
+        opened = np.array(self._points(plain).gradients[name].open)
+        undefined = ~np.isfinite(found.exact_error)
+        shape = found.exact.shape
+        none = np.zeros(shape, dtype=bool)
+        plainly = Resolved(
+            found.exact, found.exact_error, none, none, none, undefined, none, found.exact, found.exact, opened
+        )
+        if not (opened.any() or undefined.any()) or joint.seconds * 24 > MORE_SECONDS:
+            return plainly
+        limit = self._limit(joint, plain)[name]
+        with np.errstate(invalid="ignore"):
+            same = np.abs(limit.values - found.exact) <= ALIKE * np.abs(found.exact) + found.exact_error
+        settled = opened & ~undefined & (limit.kinds == SMOOTH) & same
+        smooth = opened & (limit.kinds == SMOOTH) & ~settled
+        by_limit = (undefined | smooth) & (limit.kinds == SMOOTH)
+        values = np.where(by_limit, limit.values, found.exact)
+        errors = np.where(by_limit, ALIKE * np.abs(limit.values) + 2.0**-140, found.exact_error)
+        infinite = undefined & (limit.kinds == GROWING)
+        values = np.where(infinite, limit.values, values)
+        nowhere = undefined & (limit.kinds == NOWHERE)
+        for element in np.flatnonzero(nowhere)[:QUOTIENTS]:
+            quotient = self._quotient(plain, name, int(element))
+            if np.isfinite(quotient):
+                values.reshape(-1)[element] = quotient
+                errors.reshape(-1)[element] = ALIKE * abs(quotient)
+                nowhere.reshape(-1)[element] = False
+                by_limit.reshape(-1)[element] = True
+        kink = (undefined | opened) & (limit.kinds == KINK)
+        return Resolved(
+            values,
+            errors,
+            by_limit,
+            kink,
+            infinite,
+            nowhere,
+            smooth,
+            limit.low,
+            limit.high,
+            opened & ~settled & ~smooth,
+        )
+
+    def _limit(self, joint: Joint, plain: bool) -> dict[str, Limit]:
+        if plain not in self._limits:
+            wrt = self.derived.wrt
+            found = find_limits(joint.program, self.given(plain), range(len(wrt)), wrt, self.generator)
+            self._limits[plain] = dict(zip(wrt, found, strict=True))
+        return self._limits[plain]
+
+    def _quotient(self, plain: bool, name: str, element: int) -> float:
+        primal = self.derived.traced.program
+        return difference_limit(primal, self.arrays, name, element, self._cotangents(plain))
+
+    def intended_limit(self, key: Key) -> Limit | None:
+        """What a candidate's own program tends to, where it is undefined at the input; None if that takes too long."""
+        plain, joint = self._joint(key)
+        if joint.seconds * 24 > MORE_SECONDS:
+            return None
+        place = joint.members[key]
+        return find_limits(joint.program, self.given(plain), [place], self.derived.wrt, self.generator)[0]
+
+    # -- nearby ---------------------------------------------------------------------------------------------------
+
+    def mismatch(self, key: Key) -> str:
+        """Where the candidate's program fails at generic inputs nearby; "" if it holds there."""
+        plain, joint = self._joint(key)
+        if plain not in self._mismatches:
+            self._mismatches[plain] = {}
+            keys = [
+                key
+                for key in joint.members
+                if not self.problem(key) and not joint.is_same(key) and (id(joint), key) not in self._verified
+            ]
+            if keys and joint.seconds * 2 <= SECONDS:
+                self._mismatches[plain] = self._confirm(joint, plain, keys)
+        return self._mismatches[plain].get(key, "")
+
+    def _confirm(self, joint: Joint, plain: bool, keys: Sequence[Key]) -> dict[Key, str]:
+        moving = [*self.derived.wrt, *(() if plain else self._seeds)]
+        found = joint.separate(generic(self.given(plain), moving, self.generator, MOVES[0]), keys, self.generator)
+        mismatches = {}
+        for key in keys:
+            if not found[key].apart.any():
+                self._verified.add((id(joint), key))
+                continue
+            moving = [key[1], *(() if plain else self._seeds)]
+            sizes = [size for size in MOVES if self._fails(joint, plain, key, moving, size)]
+            if len(sizes) == len(MOVES):
+                mismatches[key] = f"{_name(key)} fails at a generic input nearby, 2^-20 away"
+            else:
+                self._note(f"{_name(key)} is right at these inputs, but not where the others move")
+        return mismatches
+
+    def _fails(self, joint: Joint, plain: bool, key: Key, moving: Sequence[str], size: float) -> bool:
+        there = generic(self.given(plain), moving, self.generator, size)
+        found = joint.separate(there, [key], self.generator)[key]
+        if not found.apart.any():
+            return False
+        roundoffs = {
+            n: unit_roundoff(str(t.dtype).removeprefix("torch."))
+            for n, t in self.tensors.items()
+            if t.is_floating_point()
+        }
+        spread = np.zeros(found.exact.shape)
+        for _ in range(2):
+            moved = joint.compare_at(nudged(there, self.generator, roundoffs), [key], max(found.bits, 192))[key]
+            with np.errstate(invalid="ignore"):
+                spread = np.fmax(spread, np.abs(moved.difference - found.difference))
+        return bool((found.apart & (np.abs(found.difference) > SPREAD * spread)).any())
+
+    @cached_property
+    def _seeds(self) -> tuple[str, ...]:
+        return tuple(f"d_cotangent{n}" for n in range(len(self._cotangents(False))))
+
+    def is_what_runs(self, key: Key, there: Tensors, values: Floats | None) -> bool:
+        """Whether a program gives what the candidate itself returned in float64 at an input nearby."""
+        if values is None:
+            return True
+        plain, joint = self._joint(key)
+        given = {**numeric(there), **{f"d_cotangent{n}": c for n, c in enumerate(self._cotangents(plain))}}
+        own = evaluate(restricted(joint.program, [joint.members[key]]), given, Bound())[0]
+        errors = np.asarray(0.0 if own.error is None else own.error)
+        known = np.isfinite(values) & np.isfinite(own.value) & np.isfinite(errors)
+        scale = float(np.max(np.abs(own.value), initial=0.0, where=known))
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(values - own.value) > SLACK * errors + NEARBY * scale
+        return not bool((apart & known).any())
+
+    # -- conditioning ---------------------------------------------------------------------------------------------
+
+    def conditioning(self, key: Key) -> Floats:
+        """The largest change of each element of the exact gradient over random moves of all data by one ulp."""
+        plain, joint = self._joint(key)
+        place = (plain, key[1])
+        if place not in self._conditioning:
+            self._conditioning[place] = self._measure_conditioning(joint, plain, key)
+        return self._conditioning[place]
+
+    def _measure_conditioning(self, joint: Joint, plain: bool, key: Key) -> Floats:
+        here = self.separation(key).exact
+        if joint.seconds * NUDGES > MORE_SECONDS:
+            return np.full(here.shape, np.inf)
+        only = restricted(joint.program, [joint.wrt.index(key[1])])
+        change = np.zeros(here.shape)
+        for _ in range(NUDGES):
+            moved = evaluate_sharply(*self._nudged(only, plain))[0][0]
+            with np.errstate(invalid="ignore"):
+                change = np.fmax(change, np.abs(moved - here))
+        return change
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def restricted(program: Program, places: Sequence[int]) -> Program:
+    """The part of a program that some of its outputs need."""
+    outputs: tuple[Array, ...] = tuple(program.outputs[place] for place in places)
+    needed = {array.name for array in outputs}
+    kept = []
+    for statement in reversed(program.statements):
+        if statement.out.name in needed:
+            kept.append(statement)
+            needed.update(array.name for array in statement.arrays)
+    constants = {array: value for array, value in program.constants.items() if array.name in needed}
+    return Program(program.inputs, constants, tuple(reversed(kept)), outputs)
+
+
+def _is_sharp(point: Point, name: str) -> bool:
+    exact = point.gradients[name]
+    return bool((np.isfinite(exact.errors) & np.isfinite(exact.values)).all())
+
+
+def _identical(point: Point, name: str) -> Separation:
+    exact = point.gradients[name]
+    zero, no = np.zeros(exact.values.shape), np.zeros(exact.values.shape, dtype=bool)
+    return Separation(exact.values, exact.errors, exact.values, zero, zero, zero, no, no, True, 0, no)
+
+
+def _name(key: Key) -> str:
+    return "autograd" if key[0] == "autograd" else f"the formula for {key[1]}"

@@ -1,0 +1,117 @@
+"""What the candidates mean: their own programs, traced in their own dtypes and joined with the exact gradient's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from symcheck.binding import Binding
+from symcheck.candidates import Formula, describe_error
+from symcheck.errors import Misuse, SymcheckError
+from symcheck.lowering import Traced
+from symcheck.reference import Derived
+from symcheck.separation import Joint, Key, join_candidates
+from symcheck.tracing import trace, trace_backward
+
+__all__ = ["Intended", "trace_candidates"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Tensors: TypeAlias = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Intended:
+    """The programs of a check's candidates.
+
+    Attributes:
+        joints: those compared with the check's cotangents (False) and those compared at ones (True).
+        problems: why a candidate has no program.
+        missing: the inputs by which autograd returns None.
+    """
+
+    joints: Mapping[bool, Joint]
+    problems: Mapping[Key, str]
+    missing: frozenset[str]
+
+    def joint_of(self, key: Key) -> tuple[bool, Joint] | None:
+        """The joint program that a candidate is in, and whether it is compared at ones; None without a program."""
+        return next(((plain, joint) for plain, joint in self.joints.items() if key in joint.members), None)
+
+
+def trace_candidates(
+    binding: Binding,
+    tensors: Tensors,
+    derived: Derived,
+    formulas: Sequence[Formula],
+    cotangents: Sequence[Floats],
+    at_ones: Callable[[Formula], bool],
+) -> Intended:
+    """Trace autograd's backward and the hand formulas at the dtypes and shapes of some tensors.
+
+    Args:
+        binding: the function.
+        tensors: its inputs.
+        derived: the reference.
+        formulas: the hand formulas.
+        cotangents: one per output; their shapes count.
+        at_ones: whether a formula is compared at ones.
+    """
+    wrt, missing = derived.wrt, frozenset[str]()
+    problems: dict[Key, str] = {}
+    programs: dict[bool, dict[str, Any]] = {False: {}, True: {}}
+    weights = [torch.from_numpy(np.array(cotangent)) for cotangent in cotangents]
+    try:
+        backward = trace_backward(binding.call, tensors, wrt, weights, derived.traced.positions)
+        programs[False]["autograd"] = (backward.program, wrt)
+        missing = backward.missing
+    except Exception as error:
+        problems |= {("autograd", name): _problem("autograd's backward", error) for name in wrt}
+    for number, formula in enumerate(formulas):
+        try:
+            traced = _trace_formula(formula, tensors, weights)
+            programs[at_ones(formula)][f"formula {number}"] = (traced.program, (formula.input,))
+        except Exception as error:
+            problems["formula", formula.input] = _problem(f"the formula for {formula.input}", error)
+    joints = {
+        plain: join_candidates(derived.gradient, wrt, derived.traced.outputs, members)
+        for plain, members in programs.items()
+        if members
+    }
+    return Intended({plain: _renamed(joint) for plain, joint in joints.items()}, problems, missing)
+
+
+def _renamed(joint: Joint) -> Joint:
+    members = {(candidate.split()[0], name): place for (candidate, name), place in joint.members.items()}
+    return Joint(joint.program, joint.wrt, joint.primal, members, joint.meant, joint.seconds)
+
+
+def _trace_formula(formula: Formula, tensors: Tensors, weights: Sequence[Tensor]) -> Traced:
+    wanted = tuple(tensors[formula.input].shape)
+    like = tensors[formula.input]
+
+    def flat(given: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        own = {name: given[name] for name in tensors}
+        seeds = [given[f"d_cotangent{n}"].to(like.dtype) for n in range(len(weights))]
+        result = formula.call(own, seeds)
+        tensor = result if isinstance(result, Tensor) else torch.as_tensor(result, dtype=like.dtype)
+        if not tensor.is_floating_point():
+            tensor = tensor.to(like.dtype)
+        return (tensor.reshape(wanted),)
+
+    plain = {name: tensor.detach() for name, tensor in tensors.items()}
+    traced = trace(flat, {**plain, **{f"d_cotangent{n}": weight for n, weight in enumerate(weights)}})
+    if traced.guards:
+        raise Misuse("Python code in it looks at a value")
+    return traced
+
+
+def _problem(what: str, error: Exception) -> str:
+    if isinstance(error, SymcheckError):
+        return f"{what} has no program: {error}"
+    return f"{what} could not be traced: {describe_error(what, error)}"

@@ -1,0 +1,122 @@
+"""The two readings of a program's inexact constants.
+
+A literal such as 0.1 is a binary number as the program runs, and 1/10 as its author meant it. A formula is right under
+either; the reading must be the same in the whole program, so it is a program of its own.
+
+    reading A   the binary value
+    reading B   the fraction with a denominator up to 4096 that rounds to it, else the shortest decimal that does
+
+Literals of at most 27 significant bits are exact under both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from symcheck.program import Array, Constant, Equation, Program
+
+__all__ = ["as_meant", "inexact", "perturbed"]
+
+EXACT_BITS = 27  # significant bits up to which a literal is taken at its word
+DENOMINATOR = 4096
+FEW = 64  # distinct values up to which an array is taken for constants that a person wrote, rather than data
+
+
+def as_meant(program: Program) -> Program | None:
+    """The program under reading B; None if both readings are the same."""
+    if not inexact(program):
+        return None
+    return _with(program, lambda value, is_single: meant(value, is_single))
+
+
+def perturbed(program: Program, factors: Callable[[float], Fraction]) -> Program:
+    """The program with every inexact constant multiplied by a factor, drawn by its value."""
+    return _with(program, lambda value, is_single: Fraction(value) * factors(value))
+
+
+def inexact(program: Program) -> frozenset[float]:
+    """The values of the inexact constants."""
+    found = {
+        float(value)
+        for statement in program.statements
+        if isinstance(statement, Equation)
+        for value in statement.constants
+        if is_inexact(value)
+    }
+    for array, values in program.constants.items():
+        if _is_written(array, values):
+            found.update(value for value in np.unique(values).tolist() if is_inexact(value))
+    return frozenset(found)
+
+
+def is_inexact(value: Constant) -> bool:
+    """Whether a constant has more digits than a person would write in binary."""
+    if not isinstance(value, float) or not np.isfinite(value):
+        return False
+    numerator = value.as_integer_ratio()[0]
+    return (abs(numerator) // (numerator & -numerator or 1)).bit_length() > EXACT_BITS or _is_single_rounded(value)
+
+
+def _is_single_rounded(value: float) -> bool:
+    """Whether a float32 value is that of a short decimal or a small fraction it cannot hold, such as 0.1."""
+    if float(np.float32(value)) != value or value == int(value):
+        return False
+    return Fraction(value).denominator > DENOMINATOR and meant(value, True) != Fraction(value)
+
+
+@lru_cache(maxsize=65536)
+def meant(value: float, is_single: bool) -> Fraction:
+    """What a person who wrote this constant meant.
+
+    Args:
+        value: the binary value.
+        is_single: whether it was rounded to float32, rather than to float64.
+    """
+    kind: Any = np.float32 if is_single and float(np.float32(value)) == value else np.float64
+    simple = Fraction(value).limit_denominator(DENOMINATOR)
+    if float(kind(float(simple))) == value:
+        return simple
+    return Fraction(str(kind(value)) if kind is np.float64 else np.format_float_scientific(kind(value), unique=True))
+
+
+def _is_written(array: Array, values: NDArray[Any]) -> bool:
+    """Whether a constant array may hold literals, such as a full one or the weights of a stencil."""
+    if not array.is_real or values.size == 0 or values.dtype == object:
+        return False
+    return values.size <= FEW or np.unique(values[np.isfinite(values)].reshape(-1)[: 4 * FEW]).size <= 4
+
+
+def _with(program: Program, new: Callable[[float, bool], Fraction]) -> Program:
+    def changed(value: Constant) -> Constant:
+        return (
+            new(value, float(np.float32(value)) == value) if isinstance(value, float) and is_inexact(value) else value
+        )
+
+    statements = tuple(
+        replace(statement, constants=tuple(map(changed, statement.constants)))
+        if isinstance(statement, Equation) and statement.constants
+        else statement
+        for statement in program.statements
+    )
+    constants = {
+        array: _fractions(values, changed) if _is_written(array, values) else values
+        for array, values in program.constants.items()
+    }
+    return Program(program.inputs, constants, statements, program.outputs, program.notes)
+
+
+def _fractions(values: NDArray[Any], changed: Callable[[Constant], Constant]) -> NDArray[Any]:
+    """The array with its inexact values replaced; as it is if there are none."""
+    found = {value: changed(value) for value in np.unique(values).tolist() if is_inexact(value)}
+    if not found:
+        return values
+    out = np.empty(values.shape, dtype=object)
+    out.reshape(-1)[:] = [found.get(value, value) for value in values.reshape(-1).tolist()]
+    return out

@@ -1,0 +1,253 @@
+"""Separating formula error from rounding: the exact gradient and a candidate's own program, in ball arithmetic.
+
+    intended   what the candidate's program gives in exact arithmetic
+    exact      the gradient, in exact arithmetic
+
+Disjoint balls prove a formula error. Overlapping ones at a tiny radius are evidence that there is none; a program that
+is the gradient's, statement by statement, is proved right. A ball that is not finite proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from symcheck.arithmetic.ball import Ball, differences, enclosures, working_precision
+from symcheck.evaluation import evaluate
+from symcheck.joining import join
+from symcheck.program import Program
+from symcheck.readings import as_meant, inexact, perturbed
+from symcheck.refinement import ball_seconds
+
+__all__ = ["Joint", "Separation", "Values", "join_candidates"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Mask: TypeAlias = NDArray[np.bool_]
+Given: TypeAlias = Mapping[str, NDArray[np.generic]]
+Key: TypeAlias = tuple[str, str]  # candidate, input
+
+PRECISIONS = (192, 384, 768, 1536, 3072, 4096)  # bits; the last is the cap
+SHARP = 2.0**-100  # radius below which an overlap counts, beside the tensor's largest element
+NOTHING = 2.0**-240  # the same for a tensor that is zero but for its radius, beside the cotangent
+SUBNORMAL = 2.0**-1074
+ULPS, MOVES = 16, 4  # how far constants are moved together, and how often
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Separation:
+    """A candidate's program beside the exact gradient by one input, at one point.
+
+    Attributes:
+        exact: the gradient, rounded to float64; nan or inf where it is undefined.
+        exact_error: bound on |exact - gradient|; inf where undefined.
+        intended: the candidate's program in exact arithmetic, likewise.
+        difference: intended - exact, rounded to float64; nan where either is undefined.
+        formula_error: an upper bound on |intended - exact|; nan where either is undefined.
+        radius: how far the difference of the two is known.
+        apart: where the two are proved to differ, under both readings of the constants.
+        loose: where they overlap, but at a radius that says too little.
+        same: whether both are the very same computation.
+        bits: the precision of the balls; 0 where nothing had to be evaluated.
+        sampled: where they differ by no more than the precision of the constants, which was sampled.
+    """
+
+    exact: Floats
+    exact_error: Floats
+    intended: Floats
+    difference: Floats
+    formula_error: Floats
+    radius: Floats
+    apart: Mask
+    loose: Mask
+    same: bool
+    bits: int
+    sampled: Mask
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Values:
+    """The outputs of a joint program in balls."""
+
+    outputs: Sequence[NDArray[Any]]
+    bits: int
+    undecided: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Joint:
+    """The exact gradient's program and those of candidates, joined.
+
+    Attributes:
+        program: their outputs, first the gradients by `wrt`, then the primal's, then each candidate's.
+        wrt: the inputs differentiated by.
+        primal: how many outputs are the primal's.
+        members: the output of each candidate by each input.
+        meant: the same program with its constants as a person meant them; None if there are none inexact.
+        seconds: about how long an evaluation in balls takes.
+    """
+
+    program: Program
+    wrt: tuple[str, ...]
+    primal: int
+    members: Mapping[Key, int]
+    meant: Program | None
+    seconds: float
+
+    def is_same(self, key: Key) -> bool:
+        """Whether a candidate's program computes the gradient as the reference does."""
+        return self.program.outputs[self.members[key]] == self.program.outputs[self.wrt.index(key[1])]
+
+    def separate(self, given: Given, keys: Sequence[Key], generator: np.random.Generator) -> dict[Key, Separation]:
+        """Compare candidates with the exact gradient at one point, at a precision raised until they are decided.
+
+        Args:
+            given: the inputs and the cotangents, as exact binary numbers.
+            keys: which candidates, by which inputs.
+            generator: draws the moves of the constants.
+        """
+        keys = list(keys)
+        found: dict[Key, Separation] = {}
+        cotangent = max((_largest(v) for n, v in given.items() if n.startswith("d_cotangent")), default=1.0)
+        left = keys
+        for bits in PRECISIONS:
+            values = self.evaluate(given, bits)
+            for key in left:
+                found[key] = self._compare(values, key, cotangent)
+            left = [key for key in left if (found[key].loose & ~found[key].apart).any() or values.undecided]
+            if not left:
+                break
+        suspects = [key for key in keys if found[key].apart.any()]
+        if suspects and self.meant is not None:
+            found |= self._under_other_readings(given, suspects, found, cotangent, generator)
+        return found
+
+    def compare_at(self, given: Given, keys: Sequence[Key], bits: int) -> dict[Key, Separation]:
+        """Compare under the binary reading at one precision."""
+        values = self.evaluate(given, bits)
+        return {key: self._compare(values, key, 1.0) for key in keys}
+
+    def evaluate(self, given: Given, bits: int, program: Program | None = None) -> Values:
+        """The outputs in balls of so many bits."""
+        with working_precision(bits):
+            Ball.undecided = 0
+            outputs = evaluate(program or self.program, given, Ball())
+            return Values(outputs, bits, Ball.undecided)
+
+    def _compare(self, values: Values, key: Key, cotangent: float) -> Separation:
+        first = values.outputs[self.wrt.index(key[1])]
+        second = values.outputs[self.members[key]]
+        with working_precision(values.bits):
+            exact, exact_error = enclosures(first)
+            if self.is_same(key):
+                zero = np.zeros(exact.shape)
+                finite = np.isfinite(exact_error)
+                known = np.where(finite, 0.0, np.nan)
+                no = np.zeros(exact.shape, dtype=bool)
+                return Separation(exact, exact_error, exact, known, known, zero, no, no, True, values.bits, no)
+            intended, _ = enclosures(second)
+            middle, radius, apart = differences(second, first)
+        with np.errstate(invalid="ignore", over="ignore"):
+            size = np.maximum(np.abs(exact), np.abs(intended))
+            known_size = np.where(np.isfinite(size), size, 0.0)
+            scale = float(np.max(known_size, initial=0.0))
+            if scale <= 2.0**10 * float(np.max(radius, initial=0.0, where=np.isfinite(radius))):
+                enough = np.full(exact.shape, NOTHING * cotangent)
+            else:
+                enough = SHARP * np.maximum(known_size, scale)
+            loose = np.isfinite(radius) & ~apart & (radius > np.maximum(enough, SUBNORMAL))
+            error = np.abs(middle) + radius
+        none = np.zeros(exact.shape, dtype=bool)
+        return Separation(exact, exact_error, intended, middle, error, radius, apart, loose, False, values.bits, none)
+
+    def _under_other_readings(
+        self,
+        given: Given,
+        keys: Sequence[Key],
+        found: Mapping[Key, Separation],
+        cotangent: float,
+        generator: np.random.Generator,
+    ) -> dict[Key, Separation]:
+        """What stays apart when the constants are read as meant, and is more than their own precision."""
+        assert self.meant is not None
+        bits = max(found[key].bits for key in keys)
+        values = self.evaluate(given, bits, self.meant)
+        result: dict[Key, Separation] = {}
+        spread: dict[Key, Floats] | None = None
+        for key in keys:
+            other = self._compare(values, key, cotangent)
+            apart = found[key].apart & (other.apart | ~np.isfinite(other.radius))
+            sampled = np.zeros(apart.shape, dtype=bool)
+            if apart.any():
+                spread = spread or self._spread(given, keys, found, bits, cotangent, generator)
+                with np.errstate(invalid="ignore"):
+                    sampled = apart & (found[key].formula_error <= spread[key])
+            result[key] = _settled(found[key], other, apart & ~sampled, sampled)
+        return result
+
+    def _spread(
+        self,
+        given: Given,
+        keys: Sequence[Key],
+        found: Mapping[Key, Separation],
+        bits: int,
+        cotangent: float,
+        generator: np.random.Generator,
+    ) -> dict[Key, Floats]:
+        """How far intended - exact moves when all inexact constants are moved by some ulps."""
+        spread = {key: np.zeros(found[key].exact.shape) for key in keys}
+        for _ in range(MOVES):
+            moves: dict[float, Fraction] = {}
+            for value in sorted(inexact(self.program)):
+                single = float(np.float32(value)) == value
+                ulp = Fraction(2) ** (-23 if single else -52)
+                moves[value] = 1 + int(generator.choice([-1, 1])) * ULPS * ulp
+            values = self.evaluate(given, bits, perturbed(self.program, lambda value, m=moves: m[value]))  # type: ignore[misc]
+            for key in keys:
+                moved = self._compare(values, key, cotangent)
+                with np.errstate(invalid="ignore"):
+                    change = np.abs(moved.difference - found[key].difference)
+                spread[key] = np.fmax(spread[key], change)
+        return spread
+
+
+def _settled(first: Separation, other: Separation, apart: Mask, sampled: Mask) -> Separation:
+    """A separation under the reading that explains each element."""
+    meant = first.apart & ~apart & ~sampled
+    gap = np.where(meant, other.difference, first.difference)
+    error = np.where(meant, other.formula_error, np.where(sampled, 0.0, first.formula_error))
+    radius = np.where(meant, other.radius, first.radius)
+    loose = np.where(meant, other.loose, first.loose)
+    return Separation(
+        first.exact, first.exact_error, first.intended, gap, error, radius, apart, loose, False, first.bits, sampled
+    )
+
+
+def _largest(values: NDArray[np.generic]) -> float:
+    array = np.abs(np.asarray(values, dtype=np.float64))
+    return float(np.max(array, initial=0.0, where=np.isfinite(array)))
+
+
+def join_candidates(
+    gradient: Program, wrt: Sequence[str], primal: int, candidates: Mapping[str, tuple[Program, Sequence[str]]]
+) -> Joint:
+    """Join the exact gradient's program with those of candidates.
+
+    Args:
+        gradient: its outputs are the gradients by `wrt`, then `primal` outputs, then others.
+        wrt: names.
+        primal: how many of the primal's outputs to keep.
+        candidates: for each its program, and the input that each of its outputs is a gradient by.
+    """
+    kept = Program(gradient.inputs, gradient.constants, gradient.statements, gradient.outputs[: len(wrt) + primal])
+    program = join([kept, *(candidate for candidate, _ in candidates.values())])
+    members, place = {}, len(wrt) + primal
+    for name, (_, inputs) in candidates.items():
+        for input_name in inputs:
+            members[name, input_name] = place
+            place += 1
+    return Joint(program, tuple(wrt), primal, members, as_meant(program), ball_seconds(program))
