@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +237,11 @@ class Lowering:
             result = TABLE[name].lower(b, *args, **kwargs)
         except UnknownOperator as error:
             return _Missing(UnknownOperator(str(node.target), b.source, error.detail or error.operator))
-        return self._checked(node, result, start)
+        checked = self._checked(node, result, start)
+        kernel = str(node.meta.get("original_aten") or node.target)  # what it was decomposed from
+        if kernel != b.operator:
+            b.statements[start:] = [replace(statement, operator=kernel) for statement in b.statements[start:]]
+        return checked
 
     def _argument(self, node: fx.Node) -> Any:
         return self._array(self.values[node])
