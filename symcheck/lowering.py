@@ -224,11 +224,7 @@ class Lowering:
         args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), self._argument)
         args, kwargs = _plain(args), _plain(kwargs)
         b = self.builder
-        b.source, b.operator, b.results = (
-            source_line(node),
-            str(node.meta.get("original_aten") or node.target),
-            _meta(node),
-        )
+        b.source, b.operator, b.results = source_line(node), str(node.target), _meta(node)
         b.layouts = tuple(map(_layout, node.all_input_nodes))
         if any(dtype.startswith("complex") for _, dtype in b.results):
             return _Missing(UnknownOperator(str(node.target), b.source, "complex numbers have no meaning yet"))
