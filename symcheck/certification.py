@@ -35,6 +35,7 @@ Given: TypeAlias = dict[str, Any]
 SECONDS = 8.0  # of ball arithmetic that one evaluation at the input may take
 MORE_SECONDS = 30.0  # that everything else may take: neighbours, limits, conditioning
 MOVES = (2.0**-10, 2.0**-20)  # how far the inputs are at which a formula must hold too
+SIDES = 3  # how often each is tried beside a kink
 NUDGES = 6  # moves by one ulp whose largest effect is the conditioning
 SPREAD = 16.0  # how many times the effect of such moves an error may be that the data explain
 QUOTIENTS = 8  # elements whose derivative is found from difference quotients, where nothing else defines it
@@ -162,12 +163,7 @@ class Certification:
 
     def _nudged(self, program: Program, plain: bool) -> tuple[Program, Given]:
         """The inputs and the real constants of a program, every number moved by one ulp of its dtype."""
-        roundoffs = {
-            name: unit_roundoff(str(tensor.dtype).removeprefix("torch."))
-            for name, tensor in self.tensors.items()
-            if tensor.is_floating_point()
-        }
-        given = nudged(self.given(plain), self.generator, roundoffs)
+        given = nudged(self.given(plain), self.generator, self._roundoffs)
         constants = dict(program.constants)
         for array, value in program.constants.items():
             if array.is_real and value.dtype != object:
@@ -239,6 +235,21 @@ class Certification:
         primal = self.derived.traced.program
         return difference_limit(primal, self.arrays, name, element, self._cotangents(plain))
 
+    def jumps(self, name: str) -> bool:
+        """Whether the function itself jumps at this input, where a decision of its value is open."""
+        outputs = [value.values for value in self._points(False).outputs]
+        joint = next(iter(self.intended.joints.values()), None)
+        if joint is None or joint.seconds * 24 > MORE_SECONDS:
+            return True
+        first = len(self.derived.wrt)
+        places = range(first, first + len(outputs))
+        limits = find_limits(joint.program, self.given(False), places, [name], self.generator)
+        with np.errstate(invalid="ignore"):
+            return not all(
+                ((limit.kinds == SMOOTH) & (np.abs(limit.values - value) <= ALIKE * np.abs(value) + 2.0**-140)).all()
+                for limit, value in zip(limits, outputs, strict=True)
+            )
+
     def intended_limit(self, key: Key) -> Limit | None:
         """What a candidate's own program tends to, where it is undefined at the input; None if that takes too long."""
         plain, joint = self._joint(key)
@@ -270,38 +281,56 @@ class Certification:
         for key in keys:
             if not found[key].apart.any():
                 self._verified.add((id(joint), key))
-                continue
-            moving = [key[1], *(() if plain else self._seeds)]
-            sizes = [size for size in MOVES if self._fails(joint, plain, key, moving, size)]
-            if len(sizes) == len(MOVES):
-                mismatches[key] = f"{_name(key)} fails at a generic input nearby, 2^-20 away"
-            else:
+            elif self._fails_everywhere(joint, plain, key):
+                mismatches[key] = f"{_name(key)} fails at generic inputs nearby, down to 2^-20 away"
+            elif not self._at_kinks(key).any():
                 self._note(f"{_name(key)} is right at these inputs, but not where the others move")
         return mismatches
 
-    def _fails(self, joint: Joint, plain: bool, key: Key, moving: Sequence[str], size: float) -> bool:
+    def _at_kinks(self, key: Key) -> Mask:
+        exact = self.resolved(key)
+        return exact.open | exact.kink | exact.smooth
+
+    def _fails_everywhere(self, joint: Joint, plain: bool, key: Key) -> bool:
+        """Whether some element fails wherever the input under test moves; beside a kink it may hold on one side."""
+        kinks = self._at_kinks(key)
+        failing = np.ones(kinks.shape, dtype=bool)
+        for size in MOVES * SIDES if kinks.any() else MOVES:
+            failing &= self._failing(joint, plain, key, size)
+            if not failing.any():
+                return False
+        return True
+
+    def _failing(self, joint: Joint, plain: bool, key: Key, size: float) -> Mask:
+        """Where a candidate's program fails at one generic input nearby, by more than the data explain."""
+        moving = [key[1], *(() if plain else self._seeds)]
         there = generic(self.given(plain), moving, self.generator, size)
         found = joint.separate(there, [key], self.generator)[key]
         if not found.apart.any():
-            return False
-        roundoffs = {
-            n: unit_roundoff(str(t.dtype).removeprefix("torch."))
-            for n, t in self.tensors.items()
-            if t.is_floating_point()
-        }
+            return found.apart
         spread = np.zeros(found.exact.shape)
         for _ in range(2):
-            moved = joint.compare_at(nudged(there, self.generator, roundoffs), [key], max(found.bits, 192))[key]
+            moved = joint.compare_at(nudged(there, self.generator, self._roundoffs), [key], max(found.bits, 192))[key]
             with np.errstate(invalid="ignore"):
                 spread = np.fmax(spread, np.abs(moved.difference - found.difference))
-        return bool((found.apart & (np.abs(found.difference) > SPREAD * spread)).any())
+        with np.errstate(invalid="ignore"):
+            return np.asarray(found.apart & (np.abs(found.difference) > SPREAD * spread))
+
+    @cached_property
+    def _roundoffs(self) -> dict[str, float]:
+        """The unit roundoff of each real input."""
+        return {
+            name: unit_roundoff(str(tensor.dtype).removeprefix("torch."))
+            for name, tensor in self.tensors.items()
+            if tensor.is_floating_point()
+        }
 
     @cached_property
     def _seeds(self) -> tuple[str, ...]:
         return tuple(f"d_cotangent{n}" for n in range(len(self._cotangents(False))))
 
-    def is_what_runs(self, key: Key, there: Tensors, values: Floats | None) -> bool:
-        """Whether a program gives what the candidate itself returned in float64 at an input nearby."""
+    def is_what_runs(self, key: Key, there: Tensors, values: Floats | None, relative: float = NEARBY) -> bool:
+        """Whether a program gives what the candidate itself returned at an input nearby, to a part of the largest."""
         if values is None:
             return True
         plain, joint = self._joint(key)
@@ -311,7 +340,7 @@ class Certification:
         known = np.isfinite(values) & np.isfinite(own.value) & np.isfinite(errors)
         scale = float(np.max(np.abs(own.value), initial=0.0, where=known))
         with np.errstate(invalid="ignore"):
-            apart = np.abs(values - own.value) > SLACK * errors + NEARBY * scale
+            apart = np.abs(values - own.value) > SLACK * errors + relative * scale
         return not bool((apart & known).any())
 
     # -- conditioning ---------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ from symcheck.binding import Binding
 from symcheck.candidates import Formula, describe_error
 from symcheck.errors import Misuse, SymcheckError
 from symcheck.lowering import Traced
+from symcheck.program import Program
 from symcheck.reference import Derived
 from symcheck.separation import Joint, Key, join_candidates
 from symcheck.tracing import trace, trace_backward
@@ -30,17 +31,19 @@ class Intended:
     """The programs of a check's candidates.
 
     Attributes:
-        joints: those compared with the check's cotangents (False) and those compared at ones (True).
+        joints: those that take a cotangent (False) and those that do not (True).
+        programs: each candidate's own program, and which of its outputs is the gradient by the input.
         problems: why a candidate has no program.
         missing: the inputs by which autograd returns None.
     """
 
     joints: Mapping[bool, Joint]
+    programs: Mapping[Key, tuple[Program, int]]
     problems: Mapping[Key, str]
     missing: frozenset[str]
 
     def joint_of(self, key: Key) -> tuple[bool, Joint] | None:
-        """The joint program that a candidate is in, and whether it is compared at ones; None without a program."""
+        """The joint program that a candidate is in, and whether it takes no cotangent; None without a program."""
         return next(((plain, joint) for plain, joint in self.joints.items() if key in joint.members), None)
 
 
@@ -50,7 +53,6 @@ def trace_candidates(
     derived: Derived,
     formulas: Sequence[Formula],
     cotangents: Sequence[Floats],
-    at_ones: Callable[[Formula], bool],
 ) -> Intended:
     """Trace autograd's backward and the hand formulas at the dtypes and shapes of some tensors.
 
@@ -60,7 +62,6 @@ def trace_candidates(
         derived: the reference.
         formulas: the hand formulas.
         cotangents: one per output; their shapes count.
-        at_ones: whether a formula is compared at ones.
     """
     wrt, missing = derived.wrt, frozenset[str]()
     problems: dict[Key, str] = {}
@@ -75,7 +76,7 @@ def trace_candidates(
     for number, formula in enumerate(formulas):
         try:
             traced = _trace_formula(formula, tensors, weights)
-            programs[at_ones(formula)][f"formula {number}"] = (traced.program, (formula.input,))
+            programs[not formula.takes_cotangent][f"formula {number}"] = (traced.program, (formula.input,))
         except Exception as error:
             problems["formula", formula.input] = _problem(f"the formula for {formula.input}", error)
     joints = {
@@ -83,7 +84,13 @@ def trace_candidates(
         for plain, members in programs.items()
         if members
     }
-    return Intended({plain: _renamed(joint) for plain, joint in joints.items()}, problems, missing)
+    own = {
+        (member.split()[0], name): (program, place)
+        for members in programs.values()
+        for member, (program, names) in members.items()
+        for place, name in enumerate(names)
+    }
+    return Intended({plain: _renamed(joint) for plain, joint in joints.items()}, own, problems, missing)
 
 
 def _renamed(joint: Joint) -> Joint:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from symcheck.factors import advise_by_factor, describe_factor
 from symcheck.findings import Finding, Verdict, Worst
 from symcheck.reference import Exact
 
@@ -243,13 +243,14 @@ def _convicted(evidence: Evidence, barred: NDArray[np.bool_]) -> Finding | None:
     if doubt:
         return _finding(evidence, Verdict.UNDECIDED, f"it differs from the exact gradient here, but {doubt}", where)
     remarks = evidence.remarks()
+    pair = (evidence.computed if evidence.intended is None else evidence.intended, evidence.exact.values, ~barred)
     reason = f"it is not the gradient: {int(excess.sum())} of {excess.size} elements are off by more than rounding"
     return _finding(
         evidence,
         Verdict.FORMULA,
-        f"{reason}{_factor(evidence, barred)}{f'; {remarks}' if remarks else ''}",
+        f"{reason}{describe_factor(*pair)}{f'; {remarks}' if remarks else ''}",
         where,
-        advice=_factor_advice(evidence, barred),
+        advice=advise_by_factor(*pair),
     )
 
 
@@ -278,44 +279,6 @@ def _doubt(rung: Rung, excess: NDArray[np.bool_], nearby: Sequence[Neighbour], a
             if not usable.any() or float(np.linalg.norm(change)) > STEADY * float(np.linalg.norm(error[usable])):
                 return noise
     return ""
-
-
-def _ratio(evidence: Evidence, barred: NDArray[np.bool_]) -> float | None:
-    """intended / exact, where it is the same at every element."""
-    intended = evidence.computed if evidence.intended is None else evidence.intended
-    exact = evidence.exact.values
-    used = ~barred & (np.abs(exact) > 1e-6 * np.max(np.abs(exact[~barred]), initial=0.0)) & (exact != 0)
-    if not used.any():
-        return None
-    ratios = intended[used] / exact[used]
-    ratio = float(np.median(ratios))
-    resolution = abs(ratio - 1) * 1e-3  # how well the elements must agree on it
-    rest = np.abs(intended - ratio * exact)[~barred] <= resolution * np.max(np.abs(exact[used]))
-    return ratio if rest.all() and np.ptp(ratios) <= resolution else None
-
-
-def _factor(evidence: Evidence, barred: NDArray[np.bool_]) -> str:
-    ratio = _ratio(evidence, barred)
-    if ratio is None:
-        return ""
-    return f", by the factor {_nice(ratio)} everywhere" if ratio != 0 else ": it is zero everywhere"
-
-
-def _factor_advice(evidence: Evidence, barred: NDArray[np.bool_]) -> str:
-    ratio = _ratio(evidence, barred)
-    if ratio is None:
-        return "compare it with report.gradients, element by element, from the worst one on"
-    if ratio == 0:
-        return "a path from the input to the output is missing"
-    return f"multiply it by {_nice(1 / ratio)}"
-
-
-def _nice(value: float) -> str:
-    """A factor as people write it: a fraction, 1 + a little, or a decimal."""
-    near = Fraction(value).limit_denominator(4096)
-    if near not in (0, 1) and abs(float(near) / value - 1) < min(1e-5, 1e-3 * abs(value - 1)):
-        return str(near)
-    return f"(1 {'+' if value > 1 else '-'} {abs(value - 1):.3g})" if abs(value - 1) < 1e-3 else f"{value:.6g}"
 
 
 def _worst(evidence: Evidence, among: NDArray[np.bool_]) -> tuple[int, ...]:

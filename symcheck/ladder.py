@@ -183,7 +183,7 @@ class Ladder:
 
     def exact_at(self, cotangents: Sequence[Floats], name: str) -> Exact:
         """The reference gradient at this input."""
-        return self._at(cotangents).gradients[name]
+        return self.point_at(cotangents).gradients[name]
 
     def wide_exact(self, name: str) -> Exact:
         """The reference gradient of the function as it is in float64, at this input."""
@@ -191,7 +191,8 @@ class Ladder:
             return self.point.gradients[name]
         return self.high.at(self._arrays, self._cotangents).gradients[name]
 
-    def _at(self, cotangents: Sequence[Floats]) -> Point:
+    def point_at(self, cotangents: Sequence[Floats]) -> Point:
+        """The reference at this input, with the check's cotangents or with ones."""
         same = all(map(np.array_equal, cotangents, self._cotangents))
         return self.point if same else self._at_ones
 

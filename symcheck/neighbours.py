@@ -67,7 +67,7 @@ def _moved(value: NDArray[np.generic], generator: np.random.Generator, size: flo
 
 def _is_indicator(values: Floats) -> bool:
     """Whether an array holds truth values or signs: {0, 1} or {-1, 1}, both of them."""
-    found = set(np.unique(values[:4].reshape(-1)[:64]).tolist())
+    found = set(values.reshape(-1)[:64].tolist())
     if not found <= {0.0, 1.0, -1.0}:
         return False
     found = set(np.unique(values).tolist())

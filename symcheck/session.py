@@ -24,21 +24,26 @@ from symcheck.candidates import (
     run_function,
     to_float64,
 )
+from symcheck.certification import Certification
 from symcheck.differences import MOST_EVALUATIONS, Differences, differentiate
 from symcheck.errors import Misuse, NonDeterministic, SymcheckError
 from symcheck.estimates import compare_with_differences, judge_differences, report_differences
 from symcheck.findings import Finding, Verdict
+from symcheck.intended import Intended, trace_candidates
 from symcheck.judgement import judge, undecided
 from symcheck.ladder import Ladder
 from symcheck.points import choose_cotangents
 from symcheck.reference import Derived, derive_reference, numeric
+from symcheck.separation import Key
 from symcheck.stops import find_stops
+from symcheck.trials import Trials
 
 __all__ = ["Outcome", "Session"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Tensors: TypeAlias = Mapping[str, Tensor]
 Run: TypeAlias = Callable[[torch.dtype | None], Gradient]
+Run2: TypeAlias = Callable[[torch.dtype | None, Tensors], Floats | None]
 Outputs: TypeAlias = "list[Floats] | None"  # None where the function raised
 
 DIFFERENCES = "finite differences"
@@ -60,6 +65,9 @@ class Session:
     def __init__(self, binding: Binding, formulas: Sequence[Formula], *, cotangent: Any = None, seed: int = 0) -> None:
         self.binding, self.formulas = binding, tuple(formulas)
         self.cotangent, self.seed = cotangent, seed
+        self.confirmed: dict[tuple[int, Key], bool] = {}  # whether a candidate's program is what it runs
+        self.generic: set[tuple[int, Key]] = set()  # programs that were held against the gradient's at a generic input
+        self._intended: dict[int, Intended] = {}
         self.verified: set[Derived] = set()  # references that were held against the function at an input nearby
         self._derived: dict[tuple[Any, ...], list[Derived | SymcheckError]] = {}
 
@@ -87,6 +95,12 @@ class Session:
         except SymcheckError as error:
             known.append(error)
         return known[-1]
+
+    def intended(self, derived: Derived, tensors: Tensors, cotangents: Sequence[Floats]) -> Intended:
+        """The candidates' programs that go with a reference."""
+        if id(derived) not in self._intended:
+            self._intended[id(derived)] = trace_candidates(self.binding, tensors, derived, self.formulas, cotangents)
+        return self._intended[id(derived)]
 
 
 class _Blocked(NamedTuple):
@@ -143,7 +157,7 @@ class _Check:
         if blocked is None:
             findings = [self._judge_autograd(name) for name in self.wrt]
             findings += map(self._judge_formula, self.formulas)
-            jumps = self.ladder.point.jumps
+            jumps = {name for name in self.ladder.point.jumps if self._trials.certification.jumps(name)}
             findings = [_without_pass(finding) if finding.input in jumps else finding for finding in findings]
             judged, blocked = self._judge_differences(findings)
             if blocked is None:
@@ -215,7 +229,34 @@ class _Check:
             stops = self._stops
             return "; ".join([*said, *([f"autograd is stopped by {', '.join(stops)}"] if stops else [])])
 
-        return judge(self.ladder.evidence("autograd", name, gradient, run, self.cotangents, remarks))
+        return self._judge(("autograd", name), gradient, run, self.cotangents, remarks)
+
+    @cached_property
+    def _trials(self) -> Trials:
+        derived, generator = self.ladder.derived, self.generator
+
+        intended = self.session.intended(derived, self.tensors, self.cotangents)
+        fixed = self.cotangents if self.is_scalar else self.ones
+        certification = Certification(
+            derived,
+            intended,
+            self.tensors,
+            lambda plain: self.ladder.point_at(fixed if plain else self.cotangents),
+            lambda plain: fixed if plain else self.cotangents,
+            self.session.generic,
+            generator,
+        )
+        return Trials(self.ladder, intended, certification, self.session.confirmed)
+
+    def _judge(
+        self, key: Key, gradient: Gradient, run: Run2, cotangents: Sequence[Floats], remarks: Callable[[], str]
+    ) -> Finding:
+        """By its own program in balls; by the precision ladder where that cannot be had, and the finding says so."""
+        judged = self._trials.judge(key, gradient, run, remarks)
+        if isinstance(judged, Finding):
+            return judged
+        found = judge(self.ladder.evidence(*key, gradient, run, cotangents, remarks))
+        return replace(found, reason=f"{found.reason}; judged by the precision ladder: {judged}")
 
     @cached_property
     def _stops(self) -> tuple[str, ...]:
@@ -241,8 +282,7 @@ class _Check:
         def run(target: torch.dtype | None, tensors: Tensors) -> Floats | None:
             return self._formula(formula, target, tensors).values
 
-        weights = self._weights(formula)
-        return judge(self.ladder.evidence("formula", formula.input, gradient, run, weights, lambda: ""))
+        return self._judge(("formula", formula.input), gradient, run, self._weights(formula), lambda: "")
 
     # -- finite differences ---------------------------------------------------------------------------------------
 

@@ -249,10 +249,12 @@ class Ball:
     def lift(self, values: NDArray[np.generic], *, real: bool, active: bool) -> NDArray[Any]:
         if not real:
             return np.asarray(values, dtype=np.int64)
-        return values if values.dtype == object else to_ball(np.asarray(values, dtype=np.float64))
+        if values.dtype == object:  # balls already, or fractions among numbers
+            return np.asarray(np.frompyfunc(self.constant, 1, 1)(values), dtype=object).reshape(values.shape)
+        return to_ball(np.asarray(values, dtype=np.float64))
 
     def constant(self, value: Any) -> Any:
-        if isinstance(value, arb):
+        if isinstance(value, arb) or value is ABSENT:
             return value
         if isinstance(value, Fraction):
             return arb(value.numerator) / value.denominator

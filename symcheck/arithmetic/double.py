@@ -91,7 +91,7 @@ class Double:
         return np.shape(value)
 
     def map_arrays(self, function: Callable[[NDArray[Any]], NDArray[Any]], value: NDArray[Any]) -> NDArray[Any]:
-        return function(value)
+        return function(np.asarray(value))
 
     def concatenate(self, values: Sequence[NDArray[Any]], axis: int) -> NDArray[Any]:
         return np.concatenate(values, axis)

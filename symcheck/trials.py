@@ -1,0 +1,130 @@
+"""Bringing candidates to trial: each one's evidence assembled, with what each part costs paid once a check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from symcheck.candidates import Gradient, unit_roundoff
+from symcheck.certification import Certification
+from symcheck.certified import Choice, Trial, choose_by_sides, judge_certified
+from symcheck.findings import Finding
+from symcheck.intended import Intended
+from symcheck.ladder import MOVES, Ladder
+from symcheck.origins import first_nonfinite
+from symcheck.points import moved, rounded
+from symcheck.rounding import rounding_bounds
+from symcheck.separation import Key
+
+__all__ = ["Trials"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Tensors: TypeAlias = Mapping[str, Tensor]
+Run: TypeAlias = Callable[[torch.dtype | None, Tensors], Floats | None]
+
+LARGE = 1 << 22  # elements in all of a program's arrays, above which no rounding bound is computed
+
+
+class Trials:
+    """The candidates of one check at one input."""
+
+    def __init__(
+        self,
+        ladder: Ladder,
+        intended: Intended,
+        certification: Certification,
+        confirmed: dict[tuple[int, Key], bool],
+    ) -> None:
+        self.ladder, self.intended, self.certification = ladder, intended, certification
+        self._confirmed = confirmed  # whether a program is what runs, by joint program and candidate
+
+    def judge(self, key: Key, gradient: Gradient, run: Run, remarks: Callable[[], str]) -> Finding | str:
+        """The verdict on a candidate by its own program; or why it has none that can be used.
+
+        Args:
+            key: the candidate and the input.
+            gradient: the candidate as it ran.
+            run: runs it again in a dtype, at some tensors.
+            remarks: as in `Trial`.
+        """
+        problem = self.certification.problem(key)
+        if problem:
+            return problem
+        if not self._is_what_runs(key, run):
+            return "its traced program does not give what it returns at an input nearby: the trace froze something"
+        return judge_certified(self._trial(key, gradient, remarks))
+
+    def _is_what_runs(self, key: Key, run: Run) -> bool:
+        found = self.intended.joint_of(key)
+        assert found is not None
+        place = (id(found[1]), key)
+        if place not in self._confirmed:
+            self._confirmed[place] = self._confirm(key, run)
+        return self._confirmed[place]
+
+    def _confirm(self, key: Key, run: Run) -> bool:
+        ladder, names = self.ladder, self.ladder.binding.wrt
+        there = dict(ladder.wide)
+        for name in names:
+            there[name] = moved(there[name], ladder.generator, MOVES[0], zeros=False)
+        if ladder.high is ladder.derived:
+            return self.certification.is_what_runs(key, there, run(torch.float64, there))
+        own = {name: rounded(tensor, ladder.tensors[name].dtype, keep=True) for name, tensor in there.items()}
+        return self.certification.is_what_runs(key, own, run(None, own), ladder.roundoff ** (1 / 3))
+
+    def _trial(self, key: Key, gradient: Gradient, remarks: Callable[[], str]) -> Trial:
+        assert gradient.values is not None
+        separation, exact = self.certification.separation(key), self.certification.resolved(key)
+
+        def choose() -> Choice:
+            return choose_by_sides(separation.intended, exact, exact.open | exact.kink | exact.smooth)
+
+        return Trial(
+            *key,
+            gradient.values,
+            gradient.dtype,
+            max(self.ladder.roundoff, unit_roundoff(gradient.dtype)),
+            separation,
+            exact,
+            self.certification.mismatch(key),
+            self._undefined_value,
+            lambda: self.certification.conditioning(key),
+            choose,
+            lambda: self.certification.intended_limit(key),
+            lambda: self._origin(key),
+            self._bounds(key),
+            lambda: "",
+            remarks,
+            lambda: "",
+        )
+
+    @cached_property
+    def _undefined_value(self) -> bool:
+        return any(bool(np.isnan(output.values).any()) for output in self.ladder.point.outputs)
+
+    def _given(self, key: Key) -> dict[str, NDArray[np.generic]]:
+        found = self.intended.joint_of(key)
+        assert found is not None
+        return self.certification.given(found[0])
+
+    def _origin(self, key: Key) -> str:
+        return first_nonfinite(self.intended.programs[key][0], self._given(key))
+
+    def _bounds(self, key: Key) -> Floats | None:
+        program, place = self.intended.programs[key]
+        if sum(statement.out.size for statement in program.statements) > LARGE:
+            return None
+        number = (id(program), key[0] == "formula")
+        if number not in self._known_bounds:
+            self._known_bounds[number] = [found.bounds for found in rounding_bounds(program, self._given(key))]
+        return self._known_bounds[number][place]
+
+    @cached_property
+    def _known_bounds(self) -> dict[tuple[int, bool], list[Floats]]:
+        return {}
