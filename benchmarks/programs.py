@@ -55,6 +55,41 @@ LAYERS: dict[str, Layer] = {
     "attention": lambda x, w: (x @ w @ x.T / 2.5).softmax(-1) @ x,
     "batch_norm": lambda x, w: F.batch_norm(x, None, None, w[0], w[1], training=True),
     "elu": lambda x, w: F.elu(x),
+    "batch_norm_fixed": lambda x, w: F.batch_norm(x, w[0].detach(), w[1].detach().abs() + 0.1, w[1], w[0]),
+    "group_norm": lambda x, w: F.group_norm(x[None], 1, None, None)[0] if len(x) % 2 else F.group_norm(x[None], 2)[0],
+    "cross_entropy": lambda x, w: (
+        F.cross_entropy(x, torch.zeros(len(x), dtype=torch.long), reduction="none")[:, None] + x
+    ),
+    "mse": lambda x, w: F.mse_loss(x, w[0].expand_as(x)) + x,
+    "huber": lambda x, w: F.huber_loss(x, w[0].expand_as(x), reduction="none"),
+    "bce_logits": lambda x, w: F.binary_cross_entropy_with_logits(x, w[0].expand_as(x).sigmoid(), reduction="none"),
+    "mish": lambda x, w: F.mish(x),
+    "logsigmoid": lambda x, w: F.logsigmoid(x),
+    "hardswish": lambda x, w: F.hardswish(x),
+    "conv_full": lambda x, w: F.conv1d(x[:, None], w[:3, None, :3], padding=1).mean(1),
+    "sdpa": lambda x, w: F.scaled_dot_product_attention(x[None, None], (x @ w)[None, None], x[None, None])[0, 0],
+    "std": lambda x, w: x * x.std(-1, keepdim=True),
+    "cumprod": lambda x, w: x.cumprod(-1),
+    "index_add": lambda x, w: x.index_add(0, torch.zeros(len(x), dtype=torch.long), x),
+    "embedding": lambda x, w: F.embedding(torch.tensor([0, 1, 1, 1, 0, 1]), x),
+    "pool": lambda x, w: F.avg_pool1d(x[None], 3, 1, 1)[0],
+    "max_pool": lambda x, w: F.max_pool1d(x[None], 3, 1, 1)[0],
+    "glu": lambda x, w: F.glu(torch.cat([x, x * w[0]], -1)),
+    "expm1": lambda x, w: torch.expm1(x.clamp(max=4)),
+    "log1p": lambda x, w: torch.log1p(x.abs()),
+    "lerp": lambda x, w: torch.lerp(x, w[0], 0.3),
+    "norm1": lambda x, w: x / (x.norm(p=1, dim=-1, keepdim=True) + 0.1),
+    "renorm3": lambda x, w: x / (x.norm(p=3, dim=-1, keepdim=True) + 0.1),
+    "cdist": lambda x, w: torch.cdist(x, w),
+    "cosine": lambda x, w: x * F.cosine_similarity(x, w[0], dim=-1)[:, None],
+    "rms_norm": lambda x, w: F.rms_norm(x, x.shape[-1:], w[0]),
+    "einsum": lambda x, w: torch.einsum("ik,kj,jl->il", x, w, w),
+    "interpolate": lambda x, w: F.interpolate(x[None], scale_factor=1.5, mode="linear")[0][:, : x.shape[-1]],
+    "prelu": lambda x, w: F.prelu(x, w[0, :1]),
+    "rsqrt": lambda x, w: torch.rsqrt(x * x + 0.3),
+    "sinh": lambda x, w: torch.sinh(x.clamp(-4, 4)),
+    "lgamma": lambda x, w: torch.lgamma(x.abs() + 0.2),
+    "logaddexp": lambda x, w: torch.logaddexp(x, w[0].expand_as(x)),
     "prod": lambda x, w: x.prod(-1, keepdim=True) + x,
 }
 
@@ -81,7 +116,10 @@ def random_run(seed: int, dtype: str, depth: int = 3) -> Run:
     generator = torch.Generator().manual_seed(seed)
     names = list(LAYERS)
     chosen = [names[int(torch.randint(len(names), (), generator=generator))] for _ in range(depth)]
-    rows, columns = 4 + int(torch.randint(5, (), generator=generator)), 3 + int(torch.randint(14, (), generator=generator))
+    rows, columns = (
+        4 + int(torch.randint(5, (), generator=generator)),
+        3 + int(torch.randint(14, (), generator=generator)),
+    )
     scale = 2.0 ** float(torch.randint(-2, 3, (), generator=generator))
     kind = getattr(torch, dtype)
     x = (scale * torch.randn(rows, columns, generator=generator)).to(kind)
@@ -95,7 +133,9 @@ def random_run(seed: int, dtype: str, depth: int = 3) -> Run:
     return run_backward(" ".join(chosen), function, {"x": x, "w": w}, generator)
 
 
-def run_backward(name: str, function: Callable[..., Tensor], tensors: dict[str, Tensor], generator: torch.Generator) -> Run:
+def run_backward(
+    name: str, function: Callable[..., Tensor], tensors: dict[str, Tensor], generator: torch.Generator
+) -> Run:
     """Run autograd on a function at some tensors, under a random cotangent, and trace what it ran."""
     leaves = {key: tensor.clone().requires_grad_() for key, tensor in tensors.items()}
     out = function(**leaves)

@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
-import sympy as sp
 from numpy.typing import NDArray
 
 from symcheck.arithmetic.bound import Bound, Bounded
 from symcheck.arithmetic.formats import PRECISIONS, Format, Precision, working, working_in
-from symcheck.arithmetic.kernels import kernel_format
+from symcheck.arithmetic.kernels import ADDS_IN_HALF, ROUNDS_IN_HALF, kernel_format
 from symcheck.evaluation import Values, evaluate, evaluate_statement
 from symcheck.program import Array, Equation, Program, Scatter, Statement
+from symcheck.widening import HALF, is_moved
 
 __all__ = ["Rounded", "rounding_bounds"]
 
@@ -62,7 +62,8 @@ def rounding_bounds(program: Program, given: Mapping[str, NDArray[np.generic]]) 
     Raises:
         Misuse: an input is missing or has another shape than declared.
     """
-    outputs = evaluate(program, given, _KernelBound(), moving=(), step=_run_kernel)
+    step = partial(_run_kernel, _half_kernels(program))
+    outputs = evaluate(program, given, _KernelBound(), moving=(), step=step)
     pairs = zip(program.outputs, outputs, strict=True)
     return [_rounded(value) for array, value in pairs if array.is_real]
 
@@ -96,24 +97,52 @@ def _is_exact(value: Fraction, held: Precision) -> bool:
     return binary and abs(odd).bit_length() <= min(held.digits, 27) and abs(value) <= held.largest
 
 
-def _run_kernel(statement: Statement, values: Values, numbers: Any) -> Any:
-    form = _format_of(statement)
+def _half_kernels(program: Program) -> dict[str, str]:
+    """The half-precision dtype of each operator that has one."""
+    found = {}
+    for statement in program.statements:
+        for array in (statement.out, *statement.arrays):
+            if array.dtype in HALF:
+                found[statement.operator] = array.dtype
+    return found
+
+
+def _run_kernel(halves: Mapping[str, str], statement: Statement, values: Values, numbers: Any) -> Any:
+    form = _format_of(statement, halves)
     with working_in(form):
         read = {array.name: _as_read(values[array.name], array, form) for array in statement.arrays}
         value = evaluate_statement(statement, read, numbers)
     return _kept(value, statement, form) if statement.out.is_real else value
 
 
-def _format_of(statement: Statement) -> Format:
+def _format_of(statement: Statement, halves: Mapping[str, str]) -> Format:
     """The format of the kernel that ran a statement; of one that decides, by the widest of what it reads."""
     dtype = statement.out.dtype
     if not statement.out.is_real:
         real = [array.dtype for array in statement.arrays if array.is_real]
         dtype = max(real, key=lambda name: PRECISIONS[name].digits, default="float64")
     form = kernel_format(dtype, statement.operator)
-    if isinstance(statement, Scatter):  # adds into the tensor itself, in its own dtype
-        return replace(form, unit=form.held.unit, tiny=form.held.tiny)
+    half = halves.get(statement.operator)
+    if half and dtype != "float64" and _rounds_on_the_way(statement):
+        held = PRECISIONS[half]
+        return replace(form, unit=held.unit, tiny=held.tiny)
     return form
+
+
+def _rounds_on_the_way(statement: Statement) -> bool:
+    """Whether a half-precision kernel rounds to it after every operation of this statement."""
+    name = statement.operator.rpartition(".")[0]
+    if isinstance(statement, Scatter):  # adds into the tensor itself
+        return True
+    if name in ROUNDS_IN_HALF:
+        return True
+    return name in ADDS_IN_HALF and isinstance(statement, Equation) and _adds_rows(statement)
+
+
+def _adds_rows(equation: Equation) -> bool:
+    """Whether an equation sums over axes before the last: rows added to a buffer, rather than a row's elements."""
+    last = [read.axes[-1] for read in equation.reads if read.axes]
+    return bool(equation.summed) and not any(axis in equation.summed for axis in last)
 
 
 def _as_read(value: Bounded, array: Array, form: Format) -> Bounded:
@@ -132,7 +161,7 @@ def _kept(value: Bounded, statement: Statement, form: Format) -> Bounded:
     if error is not None:
         error = error * (1 + SECOND_ORDER * form.unit)
         value = replace(value, error=error)
-    if held.unit > form.unit and not _is_moved(statement):
+    if held.unit > form.unit and not is_moved(statement):
         value = _cast(value, held.unit, held.tiny)
     size = np.abs(value.value) if value.error is None else np.abs(value.value) + value.error
     over = (size > held.largest) & np.isfinite(value.value)
@@ -149,23 +178,3 @@ def _cast(value: Bounded, unit: float, tiny: float) -> Bounded:
     else:
         error = value.error + unit * (size + value.error) + tiny * ((size > 0) | (value.error > 0))
     return replace(value, error=error)
-
-
-def _is_moved(statement: Statement) -> bool:
-    """Whether a statement only hands on elements of its result's dtype, or their negatives, so that nothing rounds."""
-    if any(array.is_real and array.dtype != statement.out.dtype for array in statement.arrays):
-        return False
-    if isinstance(statement, Equation):
-        return not statement.summed and _hands_on(statement.body)
-    return not isinstance(statement, Scatter)
-
-
-@cache
-def _hands_on(body: sp.Expr) -> bool:
-    if isinstance(body, sp.Piecewise):
-        return all(_hands_on(value) for value, _ in body.args)
-    if isinstance(body, sp.Abs):
-        return _hands_on(body.args[0])
-    if body.is_Mul and body.args[0] == -1 and len(body.args) == 2:
-        return _hands_on(body.args[1])
-    return bool(body.is_Symbol or body in (0, 1, -1) or body in (sp.oo, -sp.oo))

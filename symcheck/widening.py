@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 import sympy as sp
 
@@ -11,10 +12,30 @@ from symcheck.building import Builder
 from symcheck.functions import read_symbol
 from symcheck.program import Array, Equation, Gather, Inversion, Reshape, Scatter, Selection, Statement
 
-__all__ = ["HALF", "widen"]
+__all__ = ["HALF", "is_moved", "widen"]
 
 HALF = frozenset({"float16", "bfloat16"})
 BARE: sp.Expr = read_symbol(0)
+
+
+def is_moved(statement: Statement) -> bool:
+    """Whether a statement only hands on elements of its result's dtype, or their negatives, so that nothing rounds."""
+    if any(array.is_real and array.dtype != statement.out.dtype for array in statement.arrays):
+        return False
+    if isinstance(statement, Equation):
+        return not statement.summed and _hands_on(statement.body)
+    return not isinstance(statement, Scatter)
+
+
+@cache
+def _hands_on(body: sp.Expr) -> bool:
+    if isinstance(body, sp.Piecewise):
+        return all(_hands_on(value) for value, _ in body.args)
+    if isinstance(body, sp.Abs):
+        return _hands_on(body.args[0])
+    if body.is_Mul and body.args[0] == -1 and len(body.args) == 2:
+        return _hands_on(body.args[1])
+    return bool(body.is_Symbol or body in (0, 1, -1) or body in (sp.oo, -sp.oo))
 
 
 def widen(builder: Builder, start: int, results: Sequence[Array | None]) -> list[Array | None]:
@@ -33,22 +54,22 @@ def widen(builder: Builder, start: int, results: Sequence[Array | None]) -> list
         return list(results)
     made = {statement.out for statement in own}
     reread = {array for statement in own for array in statement.arrays}
-    wide = {
-        statement.out: replace(statement.out, dtype="float32")
-        for statement in own
-        if statement.out.dtype in HALF
-        and (statement.out in reread or statement.out not in results)
-        and not _rounds(statement, made)
-    }
+    wide: dict[Array, Array] = {}
+    for statement in own:
+        out = statement.out
+        if out.dtype in HALF and (out in reread or out not in results) and not _is_half(statement, made, wide):
+            wide[out] = replace(out, dtype="float32")
     builder.statements[start:] = [_renamed(statement, lambda array: wide.get(array, array)) for statement in own]
     return [
         array if array is None or array not in wide else builder.cast(wide[array], array.dtype) for array in results
     ]
 
 
-def _rounds(statement: Statement, made: set[Array]) -> bool:
-    """Whether half precision is meant: a cast of what the operator was given, or additions into a tensor of it."""
+def _is_half(statement: Statement, made: set[Array], wide: Mapping[Array, Array]) -> bool:
+    """Whether a result is of half precision: moved from such, cast from what was given, or added into a tensor."""
     if isinstance(statement, Scatter):
+        return True
+    if is_moved(statement) and not any(array in wide for array in statement.arrays):
         return True
     bare = isinstance(statement, Equation) and statement.body == BARE and not statement.summed
     return bare and statement.arrays[0] not in made and statement.arrays[0].dtype not in HALF

@@ -222,7 +222,8 @@ def function(name: str) -> Callable[..., Bounded]:
         lifted = [lift(argument) for argument in arguments]
         points = [argument.value for argument in lifted]
         value = np.asarray(plain(*points), dtype=np.float64)
-        error = 2 * ulps * form.unit * np.abs(value) + form.tiny
+        size = np.maximum(np.abs(value), 1.0) if name in form.absolute else np.abs(value)
+        error = 2 * ulps * form.unit * size + form.lost
         moved = [_moved(argument, slack) for argument in lifted]
         for position, steps in enumerate(moved):
             # Within a few ulps the function is monotone, or turns by less than the rounding allowed for above.
@@ -283,7 +284,8 @@ def _integer_power(base: Bounded, exponent: int) -> Bounded:
 def sqrt(x: Any) -> Bounded:
     a = lift(x)
     value = np.sqrt(a.value)
-    error = working().unit * value
+    form = working()
+    error = 2 * form.ulps["sqrt"] * form.unit * value
     # |sqrt(x) - sqrt(v)| <= e / sqrt(v), and <= sqrt(e) near 0; sqrt of |x|'s part below 0 is 0
     if a.error is not None:
         error = error + np.where(a.value > a.error, a.error / value, np.sqrt(a.error))

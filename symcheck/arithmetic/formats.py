@@ -35,6 +35,11 @@ class Precision:
         """The unit roundoff."""
         return 2.0**-self.digits
 
+    @property
+    def normal(self) -> float:
+        """The smallest number with all digits."""
+        return self.tiny * 2.0 ** (self.digits - 1)
+
 
 FLOAT64 = Precision(53, 5e-324, 1.7976931348623157e308)
 PRECISIONS: Mapping[str, Precision] = {
@@ -52,17 +57,21 @@ class Format:
     Attributes:
         unit: the unit roundoff of one operation.
         tiny: how far an operation may be off by underflow.
+        lost: likewise of an elementary function.
         held: the type that literals are cast to, and results rounded to.
-        ulps: by function, how many ulps it may err by; of max(|f|, |x f'|) for those in `conditioned`.
+        ulps: by function, how many ulps it may err by; of max(|f|, |x f'|) for those in `conditioned`, and of
+            max(|f|, 1) for those in `absolute`.
         in_any_order: whether terms may be added, and factors multiplied out, in any order: a sum then rounds by the
             size of its terms, and not by its own.
     """
 
     unit: float = FLOAT64.unit
     tiny: float = FLOAT64.tiny
+    lost: float = FLOAT64.tiny
     held: Precision = FLOAT64
     ulps: Mapping[str, float] = field(default_factory=lambda: ULPS)
     conditioned: frozenset[str] = CONDITIONED
+    absolute: frozenset[str] = frozenset()
     in_any_order: bool = False
 
 
