@@ -24,8 +24,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from symcheck.arithmetic.formats import working
-from symcheck.arithmetic.special import FUNCTIONS
+from symcheck.arithmetic.formats import Format, working
+from symcheck.arithmetic.special import FUNCTIONS, LIPSCHITZ, MONOTONE, POLES
 
 __all__ = [
     "Bounded",
@@ -224,14 +224,10 @@ def function(name: str) -> Callable[..., Bounded]:
         value = np.asarray(plain(*points), dtype=np.float64)
         size = np.maximum(np.abs(value), 1.0) if name in form.absolute else np.abs(value)
         error = 2 * ulps * form.unit * size + form.lost
-        moved = [_moved(argument, slack) for argument in lifted]
-        for position, steps in enumerate(moved):
-            # Within a few ulps the function is monotone, or turns by less than the rounding allowed for above.
-            change = np.zeros(())
-            for step in steps:
-                corner = plain(*(step if place == position else point for place, point in enumerate(points)))
-                change = np.maximum(change, np.where(corner == value, 0.0, np.abs(corner - value)))
-            error = error + 2 * change if steps else error
+        for position, argument in enumerate(lifted):
+            reach = _reach(argument, slack, form)
+            if reach is not None:
+                error = error + _change(name, points, position, reach, value, form)
         opened = None
         for argument in lifted:
             opened = either(opened, argument.open)
@@ -248,15 +244,35 @@ def _vanishing(value: Floats, arguments: Sequence[Bounded]) -> Mask | None:
     return np.asarray(_exactly_infinite(arguments[0]) & (value == 0))
 
 
-def _moved(argument: Bounded, slack: float | None) -> tuple[Floats, ...]:
-    """The argument as far as it may be off, and by `slack` of its own ulps, either way."""
+def _reach(argument: Bounded, slack: float | None, form: Format) -> Floats | None:
+    """How far an argument may be off, with `slack` of its own ulps; None where it is exact."""
     if argument.error is None and (slack is None or argument.value.dtype.kind == "i"):
-        return ()
-    own = 0.0 if argument.error is None else argument.error
-    reach = own + 2 * (1 if slack is None else slack) * working().unit * np.abs(argument.value)
+        return None
+    own = np.zeros(()) if argument.error is None else argument.error
+    room = slack if slack is not None else 1.0 if form.is_reference else 0.0
+    reach: Floats = own + 2 * room * form.unit * np.abs(argument.value)
     if not np.isfinite(argument.value).all():
         reach = np.where(_exactly_infinite(argument), 0.0, reach)
-    return argument.value - reach, argument.value + reach
+    return reach
+
+
+def _change(
+    name: str, points: Sequence[NDArray[Any]], position: int, reach: Floats, value: Floats, form: Format
+) -> Floats:
+    """How far a function moves where one argument moves by `reach` either way."""
+    point, plain = points[position], FUNCTIONS[name]
+    if name in LIPSCHITZ and position == len(points) - 1:
+        return np.asarray(np.minimum(reach, 2.0))
+    change = np.zeros(())
+    for step in (point - reach, point + reach):
+        corner = plain(*(step if place == position else other for place, other in enumerate(points)))
+        change = np.maximum(change, np.where(corner == value, 0.0, np.abs(corner - value)))
+    if name in POLES:
+        low, high = POLES[name](point - reach), POLES[name](point + reach)
+        change = np.where(low == high, change, np.inf)
+    # Others are monotone within a few ulps, or turn by less than their own rounding. The reference's corners are as
+    # uncertain as its values.
+    return change if name in MONOTONE and not form.is_reference else 2 * change
 
 
 def power(base: Any, exponent: Any) -> Bounded:

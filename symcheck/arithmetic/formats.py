@@ -74,6 +74,11 @@ class Format:
     absolute: frozenset[str] = frozenset()
     in_any_order: bool = False
 
+    @property
+    def is_reference(self) -> bool:
+        """Whether operations are as uncertain as those that compute the bounds themselves."""
+        return self.unit < 2.0**-40
+
 
 REFERENCE = Format()
 _WORKING: ContextVar[Format] = ContextVar("format", default=REFERENCE)

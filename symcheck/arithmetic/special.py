@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-__all__ = ["CONDITIONED", "FUNCTIONS", "STEP_FUNCTIONS", "ULPS"]
+__all__ = ["CONDITIONED", "FUNCTIONS", "LIPSCHITZ", "MONOTONE", "POLES", "STEP_FUNCTIONS", "ULPS"]
 
 
 def _polygamma(order: Any, x: Any) -> Any:
@@ -172,6 +172,19 @@ CONDITIONED = frozenset(
     {"logaddexp", "erfc", "erfcx", "ierfcx", "ndtr", "log_ndtr", "ndtri", "loggamma", "digamma", "polygamma"}
     | {"gammainc", "gammaincc", "besselj", "bessely", "sphericalj", "airyai", "airyaiprime", "airybi", "airybiprime"}
 )
+
+# Functions of one argument that are monotone on an interval if they are finite at its ends.
+MONOTONE = frozenset(
+    {"exp", "log", "asin", "acos", "atan", "sinh", "tanh", "asinh", "acosh", "atanh", "sqrt", "rsqrt", "sigmoid"}
+    | {"softplus", "log1p", "expm1", "erf", "erfc", "erfcx", "erfinv", "ndtr", "log_ndtr", "ndtri"}
+)
+# Functions whose slope by their last argument is at most 1.
+LIPSCHITZ = frozenset({"sin", "cos"})
+# Functions with poles: the number of the branch, which changes across one.
+POLES: dict[str, Callable[[Any], Any]] = {
+    "tan": lambda x: np.floor(x / np.pi - 0.5),
+    **dict.fromkeys(("gamma", "loggamma", "digamma", "polygamma"), lambda x: np.minimum(np.ceil(x), 1)),
+}
 
 # Piecewise-constant functions, and those that are computed without error.
 STEP_FUNCTIONS: dict[str, Callable[..., Any]] = {
