@@ -33,7 +33,8 @@ def derive(
 
     Args:
         program: the primal; every real output gets a cotangent.
-        wrt: names of real inputs of the primal.
+        wrt: names of real inputs of the primal, or of its results: the gradient by what a statement gives, as if it
+            were free.
         prefix: names the derived arrays; deriving a derived program needs another one.
         keep: put the primal's own outputs behind the gradients.
         jitter: draws by what part of f(x) / (1 + |x|) the slope of each elementary function f is moved; for `noise`,
@@ -59,7 +60,7 @@ def derive(
             for array, contribution in _pull_back(builder, statement, total, active, jitter):
                 adjoints.setdefault(array, []).append(contribution)
     builder.source = builder.operator = ""
-    by_name = {array.name: array for array in program.inputs}
+    by_name = {array.name: array for array in (*program.inputs, *(s.out for s in program.statements))}
     gradients = [
         builder.add(adjoints[array]) if adjoints.get(array) else builder.absent(array.shape, array.dtype)
         for array in (by_name[name] for name in wrt)
@@ -68,10 +69,12 @@ def derive(
 
 
 def active_arrays(program: Program, wrt: Sequence[str]) -> frozenset[Array]:
-    """The real arrays that depend, through real arrays, on the named inputs."""
-    active = {array for array in program.inputs if array.name in wrt and array.is_real}
+    """The real arrays that are named, or depend through real arrays on those."""
+    named = frozenset(wrt)
+    active = {array for array in program.inputs if array.name in named and array.is_real}
     for statement in program.statements:
-        if statement.out.is_real and any(array in active for array in _differentiable(statement)):
+        depends = statement.out.name in named or any(array in active for array in _differentiable(statement))
+        if statement.out.is_real and depends:
             active.add(statement.out)
     return frozenset(active)
 

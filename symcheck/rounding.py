@@ -10,7 +10,7 @@ Reference:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -26,9 +26,11 @@ from symcheck.evaluation import Values, evaluate, evaluate_statement
 from symcheck.program import Array, Equation, Program, Scatter, Statement
 from symcheck.widening import HALF, is_moved
 
-__all__ = ["Rounded", "rounding_bounds"]
+__all__ = ["Rounded", "local_roundings", "rounding_bounds"]
 
 Floats: TypeAlias = NDArray[np.float64]
+
+Visit: TypeAlias = "Callable[[Statement, Floats, Floats, Values], None]"
 
 SECOND_ORDER = 64  # roundings of one statement that may act on its operands' errors
 
@@ -66,6 +68,22 @@ def rounding_bounds(program: Program, given: Mapping[str, NDArray[np.generic]]) 
     outputs = evaluate(program, given, _KernelBound(), moving=(), step=step)
     pairs = zip(program.outputs, outputs, strict=True)
     return [_rounded(value) for array, value in pairs if array.is_real]
+
+
+def local_roundings(program: Program, given: Mapping[str, NDArray[np.generic]], visit: Visit) -> None:
+    """Show `visit` every real statement with its value, how far its own kernel may be off, and the values it read."""
+    halves = _half_kernels(program)
+
+    def step(statement: Statement, values: Values, numbers: Any) -> Any:
+        held = {array.name: numbers.hold(values[array.name]) for array in statement.arrays}
+        value = _run_kernel(halves, statement, held, numbers)
+        if statement.out.is_real:
+            error = np.zeros(()) if value.error is None else value.error
+            read = {name: part.value for name, part in held.items()}
+            visit(statement, value.value, np.broadcast_to(error, value.value.shape), read)
+        return value
+
+    evaluate(program, given, _KernelBound(), moving=(), step=step)
 
 
 def _rounded(value: Bounded) -> Rounded:

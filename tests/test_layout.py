@@ -55,6 +55,7 @@ FLOORS = [
     ("noise", 6),
     ("refinement", 6),
     ("rounding", 6),
+    ("blame", 6.5),
     ("reading", 6),
     ("selfcheck", 6),
     ("tracing", 6),
