@@ -200,7 +200,7 @@ class Certification:
         by_limit = (undefined | smooth) & (limit.kinds == SMOOTH)
         values = np.where(by_limit, limit.values, found.exact)
         errors = np.where(by_limit, ALIKE * np.abs(limit.values) + 2.0**-140, found.exact_error)
-        infinite = undefined & (limit.kinds == GROWING)
+        infinite = undefined & (limit.kinds == GROWING) & np.isfinite(np.asarray(self.arrays[name], dtype=np.float64))
         values = np.where(infinite, limit.values, values)
         nowhere = undefined & (limit.kinds == NOWHERE)
         for element in np.flatnonzero(nowhere)[:QUOTIENTS]:

@@ -125,7 +125,7 @@ def _sort(trial: Trial) -> _Parts:
     opened = (kink | (e.smooth & ~near)) & ~e.infinite
     # At a kink NaN is no slope; where an infinite slope is asked for, it is no answer either.
     nonfinite = ~np.isfinite(c) & (known | kink) & ~_is_rounded(c, e.values, trial.dtype)
-    undecided = {INFINITE: np.isnan(e.values) & ~kink & ~e.undefined}
+    undecided = {INFINITE: ~np.isfinite(e.values) & ~kink & ~e.undefined & ~e.infinite}
     loose = known & ~by_limit & s.loose & ~s.apart
     undecided[f"ball arithmetic is too coarse at {s.bits} bits"] = loose
     lost = known & ~intended & np.isfinite(c)

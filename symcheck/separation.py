@@ -111,16 +111,8 @@ class Joint:
             generator: draws the moves of the constants.
         """
         keys = list(keys)
-        found: dict[Key, Separation] = {}
         cotangent = max((_largest(v) for n, v in given.items() if n.startswith("d_cotangent")), default=1.0)
-        left = keys
-        for bits in PRECISIONS:
-            values = self.evaluate(given, bits)
-            for key in left:
-                found[key] = self._compare(values, key, cotangent)
-            left = [key for key in left if (found[key].loose & ~found[key].apart).any() or values.undecided]
-            if not left:
-                break
+        found = self._sharpened(given, keys, cotangent, PRECISIONS[0], None)
         suspects = [key for key in keys if found[key].apart.any()]
         if suspects and self.meant is not None:
             found |= self._under_other_readings(given, suspects, found, cotangent, generator)
@@ -142,14 +134,14 @@ class Joint:
         first = values.outputs[self.wrt.index(key[1])]
         second = values.outputs[self.members[key]]
         with working_precision(values.bits):
-            exact, exact_error = enclosures(first)
+            exact, exact_error = _snapped(*enclosures(first))
             if self.is_same(key):
                 zero = np.zeros(exact.shape)
                 finite = np.isfinite(exact_error)
                 known = np.where(finite, 0.0, np.nan)
                 no = np.zeros(exact.shape, dtype=bool)
                 return Separation(exact, exact_error, exact, known, known, zero, no, no, True, values.bits, no)
-            intended, _ = enclosures(second)
+            intended, _ = _snapped(*enclosures(second))
             middle, radius, apart = differences(second, first)
         with np.errstate(invalid="ignore", over="ignore"):
             size = np.maximum(np.abs(exact), np.abs(intended))
@@ -173,13 +165,12 @@ class Joint:
         generator: np.random.Generator,
     ) -> dict[Key, Separation]:
         """What stays apart when the constants are read as meant, and is more than their own precision."""
-        assert self.meant is not None
         bits = max(found[key].bits for key in keys)
-        values = self.evaluate(given, bits, self.meant)
+        under_meant = self._sharpened(given, keys, cotangent, bits, self.meant)
         result: dict[Key, Separation] = {}
         spread: dict[Key, Floats] | None = None
         for key in keys:
-            other = self._compare(values, key, cotangent)
+            other = under_meant[key]
             apart = found[key].apart & (other.apart | ~np.isfinite(other.radius))
             sampled = np.zeros(apart.shape, dtype=bool)
             if apart.any():
@@ -188,6 +179,22 @@ class Joint:
                     sampled = apart & (found[key].formula_error <= spread[key])
             result[key] = _settled(found[key], other, apart & ~sampled, sampled)
         return result
+
+    def _sharpened(
+        self, given: Given, keys: Sequence[Key], cotangent: float, least: int, program: Program | None
+    ) -> dict[Key, Separation]:
+        """Compare at a precision raised, from the least one on, until every overlap is tight."""
+        found: dict[Key, Separation] = {}
+        left = list(keys)
+        for bits in PRECISIONS:
+            if bits < least:
+                continue
+            values = self.evaluate(given, bits, program)
+            found |= {key: self._compare(values, key, cotangent) for key in left}
+            left = [key for key in left if found[key].loose.any() or values.undecided]
+            if not left:
+                break
+        return found
 
     def _spread(
         self,
@@ -215,6 +222,12 @@ class Joint:
         return spread
 
 
+def _snapped(values: Floats, errors: Floats) -> tuple[Floats, Floats]:
+    """What may be zero is taken for zero: a midpoint smaller than its radius says nothing."""
+    zero = np.isfinite(errors) & (np.abs(values) <= errors) & (values != 0) & (np.abs(values) > SUBNORMAL)
+    return np.where(zero, 0.0, values), np.where(zero, np.abs(values) + errors, errors)
+
+
 def _settled(first: Separation, other: Separation, apart: Mask, sampled: Mask) -> Separation:
     """A separation under the reading that explains each element."""
     meant = first.apart & ~apart & ~sampled
@@ -223,7 +236,17 @@ def _settled(first: Separation, other: Separation, apart: Mask, sampled: Mask) -
     radius = np.where(meant, other.radius, first.radius)
     loose = np.where(meant, other.loose, first.loose)
     return Separation(
-        first.exact, first.exact_error, first.intended, gap, error, radius, apart, loose, False, first.bits, sampled
+        first.exact,
+        first.exact_error,
+        np.where(meant, first.exact + gap, first.intended),
+        gap,
+        error,
+        radius,
+        apart,
+        loose,
+        False,
+        max(first.bits, other.bits),
+        sampled,
     )
 
 
