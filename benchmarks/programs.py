@@ -110,14 +110,13 @@ class Run:
     computed: tuple[np.ndarray, ...]
 
 
-def random_run(seed: int, dtype: str, depth: int = 3) -> Run:
-    """A random composition of layers and its backward at random inputs."""
+def random_run(seed: int, dtype: str, depth: int = 3, *, size: int = 1) -> Run:
+    """A random composition of layers and its backward at random inputs; `size` multiplies every axis."""
     generator = torch.Generator().manual_seed(seed)
     names = list(LAYERS)
     chosen = [names[int(torch.randint(len(names), (), generator=generator))] for _ in range(depth)]
     rows, columns = (
-        4 + int(torch.randint(5, (), generator=generator)),
-        3 + int(torch.randint(14, (), generator=generator)),
+        size * (low + int(torch.randint(span, (), generator=generator))) for low, span in ((4, 5), (3, 14))
     )
     scale = 2.0 ** float(torch.randint(-2, 3, (), generator=generator))
     kind = getattr(torch, dtype)

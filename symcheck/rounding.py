@@ -143,7 +143,7 @@ def _format_of(statement: Statement, halves: Mapping[str, str]) -> Format:
     half = halves.get(statement.operator)
     if half and dtype != "float64" and _rounds_on_the_way(statement):
         held = PRECISIONS[half]
-        return replace(form, unit=held.unit, tiny=held.tiny)
+        return replace(form, unit=held.unit, tiny=held.tiny, lost=held.normal)
     return form
 
 

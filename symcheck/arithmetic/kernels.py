@@ -13,61 +13,59 @@ from symcheck.arithmetic.special import CONDITIONED, ULPS
 
 __all__ = ["ADDS_IN_HALF", "COMPOSITES", "KERNEL_ULPS", "ROUNDS_IN_HALF", "UNSOUND", "kernel_format"]
 
-# function, ulps in float64 and float32 (in half precision too, before the last rounding), and further ulps of half
-# precision where its kernel rounds to that on the way
-_ROWS: tuple[tuple[str, float, float], ...] = (
-    ("exp", 1, 0),
-    ("expm1", 1, 0),
-    ("log", 1, 0),
-    ("log1p", 1, 0),
-    ("sin", 1, 0),
-    ("cos", 1, 0),
-    ("tan", 1, 0),
-    ("asin", 1, 0),
-    ("acos", 1, 0),
-    ("atan", 1, 0),
-    ("atan2", 1, 0),
-    ("sinh", 1.5, 0),
-    ("cosh", 1, 0),
-    ("tanh", 1, 0),
-    ("asinh", 2, 0),
-    ("acosh", 2, 0),
-    ("atanh", 1.5, 0),
-    ("sqrt", 1, 0),
-    ("rsqrt", 1.5, 1),
-    ("hypot", 1, 0),
-    ("sigmoid", 2, 0),
-    ("softplus", 2, 0),
-    ("logaddexp", 2, 0),
-    ("xlogy", 2, 1),
-    ("xlog1py", 2, 1),
-    ("power", 1, 0),
-    ("powerslope", 1, 0),
-    ("erf", 1, 0),
-    ("erfc", 2, 0),
-    ("erfcx", 6, 0),
-    ("erfinv", 1, 0),
-    ("ndtr", 2, 0),
-    ("log_ndtr", 2, 0),
-    ("ndtri", 4, 0),
-    ("loggamma", 2, 0),
-    ("digamma", 6, 0),
-    ("polygamma", 4, 0),
-    ("gammainc", 16, 0),
-    ("gammaincc", 256, 0),
-    ("zeta", 8, 0),
-    ("besselj", 8, 0),
-    ("bessely", 8, 0),
-    ("besseli", 8, 0),
-    ("besselk", 8, 0),
-    ("besselie", 8, 2),
-    ("besselke", 8, 0),
-    ("sphericalj", 2, 0),
-    ("airyai", 32, 0),
+# function, ulps in float64 and in float32; half precision is computed in float32, and rounded
+_ROWS: tuple[tuple[str, float], ...] = (
+    ("exp", 1),
+    ("expm1", 1),
+    ("log", 1),
+    ("log1p", 1),
+    ("sin", 1),
+    ("cos", 1),
+    ("tan", 1),
+    ("asin", 1),
+    ("acos", 1),
+    ("atan", 1),
+    ("atan2", 1),
+    ("sinh", 1.5),
+    ("cosh", 1),
+    ("tanh", 1),
+    ("asinh", 2),
+    ("acosh", 2),
+    ("atanh", 1.5),
+    ("sqrt", 1),
+    ("rsqrt", 1.5),
+    ("hypot", 1),
+    ("sigmoid", 2),
+    ("softplus", 2),
+    ("logaddexp", 2),
+    ("xlogy", 2),
+    ("xlog1py", 2),
+    ("power", 1),
+    ("powerslope", 1),
+    ("erf", 2),
+    ("erfc", 2),
+    ("erfcx", 6),
+    ("erfinv", 1),
+    ("ndtr", 2),
+    ("log_ndtr", 2),
+    ("ndtri", 4),
+    ("loggamma", 2),
+    ("digamma", 6),
+    ("polygamma", 4),
+    ("gammainc", 16),
+    ("gammaincc", 256),
+    ("zeta", 8),
+    ("besselj", 8),
+    ("bessely", 8),
+    ("besseli", 8),
+    ("besselk", 8),
+    ("besselie", 8),
+    ("besselke", 8),
+    ("sphericalj", 2),
+    ("airyai", 32),
 )
 
-KERNEL_ULPS: Mapping[str, float] = {**ULPS, **{name: ulps for name, ulps, _ in _ROWS}}
-_HALF_ULPS: Mapping[str, float] = {name: half for name, _, half in _ROWS if half}
+KERNEL_ULPS: Mapping[str, float] = {**ULPS, **dict(_ROWS)}
 
 # Float64 kernels of float32's accuracy, which no entry allows for: what they lose is theirs, and said to be.
 UNSOUND = frozenset({"polygamma", "gammainc", "gammaincc", "besselj", "bessely", "airyai"})
@@ -86,10 +84,14 @@ COMPOSITES: Mapping[str, float] = {
     "aten._native_batch_norm_legit_no_training": 2,
     "aten.native_batch_norm": 2,
     "aten._softmax_backward_data": 2,
+    "aten._log_softmax_backward_data": 2,
 }
 
 # operators whose half-precision kernels round to it after every operation
-ROUNDS_IN_HALF = frozenset({"aten.sigmoid_backward", "aten.mse_loss_backward", "aten.huber_loss_backward"})
+ROUNDS_IN_HALF = frozenset(
+    {"aten.sigmoid_backward", "aten.mse_loss_backward", "aten.huber_loss_backward", "aten._log_softmax_backward_data"}
+    | {"aten.rsqrt", "aten.xlogy", "aten.special_xlog1py", "aten.special_ndtr", "aten.special_i0e", "aten.special_i1e"}
+)
 # operators whose half-precision kernels add rows into a buffer of it: a layer norm's gradients by weight and bias
 ADDS_IN_HALF = frozenset({"aten.native_layer_norm_backward"})
 
@@ -98,15 +100,13 @@ ADDS_IN_HALF = frozenset({"aten.native_layer_norm_backward"})
 def kernel_format(dtype: str, operator: str) -> Format:
     """How torch computes a statement of an operator whose result it holds in a dtype.
 
-    Half precision is computed in float32, and rounded at the end.
+    Half precision is computed in float32, and rounded at the end; or after every operation by some operators.
     """
-    held = PRECISIONS[dtype]
+    name, held = operator.rpartition(".")[0], PRECISIONS[dtype]
     worked = PRECISIONS["float64" if dtype == "float64" else "float32"]
-    ulps, absolute = KERNEL_ULPS, _ABSOLUTE
-    if held.unit > worked.unit:
-        further = held.unit / worked.unit
-        ulps = {name: stated + further * _HALF_ULPS.get(name, 0.0) for name, stated in KERNEL_ULPS.items()}
-        absolute = _ABSOLUTE_IN_HALF
-    form = Format(worked.unit, worked.tiny, worked.normal, held, ulps, CONDITIONED, absolute)
-    factor = COMPOSITES.get(operator.rpartition(".")[0], 0.0)
-    return in_any_order(form, factor) if factor else form
+    half = held.unit > worked.unit
+    if half and name in ROUNDS_IN_HALF:
+        worked = held
+    absolute = _ABSOLUTE_IN_HALF if half else _ABSOLUTE
+    form = Format(worked.unit, worked.tiny, worked.normal, held, KERNEL_ULPS, CONDITIONED, absolute)
+    return in_any_order(form, COMPOSITES[name]) if name in COMPOSITES else form
