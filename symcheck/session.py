@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -25,9 +26,11 @@ from symcheck.candidates import (
     to_float64,
 )
 from symcheck.certification import Certification
+from symcheck.conduct import observe
 from symcheck.differences import MOST_EVALUATIONS, Differences, differentiate
 from symcheck.errors import Misuse, NonDeterministic, SymcheckError
 from symcheck.estimates import compare_with_differences, judge_differences, report_differences
+from symcheck.facts import Fact, notes_of, with_facts
 from symcheck.findings import Finding, Verdict
 from symcheck.intended import Intended, trace_candidates
 from symcheck.judgement import judge, undecided
@@ -166,7 +169,20 @@ class _Check:
         return self._outcome(self._without_reference(blocked), {})
 
     def _outcome(self, findings: Sequence[Finding], gradients: Mapping[str, Floats]) -> Outcome:
-        return Outcome(tuple(findings), tuple(self.notes), gradients, self.cotangents)
+        findings, notes = with_facts(findings, self.conduct), (*self.notes, *notes_of(self.conduct))
+        return Outcome(tuple(findings), notes, gradients, self.cotangents)
+
+    @cached_property
+    def conduct(self) -> tuple[Fact, ...]:
+        """How the candidates behave when they are run again; nothing where the function itself is another each time."""
+        outputs = self._native[1]
+        if outputs is None or not all(map(repeats, self.first, outputs)):
+            return ()
+        formulas = [(formula, self._weights(formula)) for formula in self.formulas]
+        native = self._native[0]
+        return observe(
+            self.binding, self.tensors, self.positions, native, self.cotangents, formulas, self._native_seconds
+        )
 
     def _blocked(self) -> _Blocked | None:
         derived = self.session.derived(self.tensors)
@@ -209,7 +225,10 @@ class _Check:
 
     @cached_property
     def _native(self) -> tuple[dict[str, Gradient], Outputs]:
-        return self._autograd(None, self.tensors)
+        start = time.perf_counter()
+        found = self._autograd(None, self.tensors)
+        self._native_seconds = time.perf_counter() - start
+        return found
 
     @cached_property
     def _wide(self) -> tuple[dict[str, Gradient], Outputs]:

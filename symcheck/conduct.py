@@ -1,0 +1,411 @@
+"""How a candidate behaves when it is run again: at the same inputs, otherwise laid out, with another cotangent.
+
+A gradient of autograd's is a function of the inputs and the cotangent, and linear in the cotangent. One more run, with
+everything laid out otherwise in memory and -1/2 of the cotangent, shows all of that at once; only where it gives
+something else do further runs find out why. A difference counts where rounding does not explain it: in the other of
+float32 and float64 it must be of much the same size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from symcheck.binding import Binding
+from symcheck.candidates import Formula, Gradient, describe_error, run_autograd, run_formula, unit_roundoff
+from symcheck.facts import Fact, Kind
+from symcheck.findings import Verdict
+from symcheck.layouts import Watch, custom_steps, in_layout_of, names_of, relay, strided
+from symcheck.sharing import computed_from, dependences, overlaps
+
+__all__ = ["observe"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Tensors: TypeAlias = Mapping[str, Tensor]
+Values: TypeAlias = Mapping[str, Floats]
+
+SECONDS = 0.5  # that a run may take for there to be more of them
+FACTOR = -0.5  # of the cotangent, in another run: exact in every dtype
+NOTICED = 2.0**-20  # of the largest element: a smaller difference is not looked into
+ROUNDINGS = 64.0  # roundings that a difference must exceed
+SHRINKS = 2.0**10  # a difference that is so many times smaller in float64 than in float32 is rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a candidate is run.
+
+    Attributes:
+        cotangents: by which values.
+        inputs: how the inputs lie in memory: "plain", "strided", or "own" as the user's.
+        cotangent: how the cotangent does.
+        custom: how the cotangents inside custom functions do; "" for as they come.
+        target: the dtype of everything; None for the inputs' own.
+    """
+
+    cotangents: tuple[Floats, ...]
+    inputs: str = "plain"
+    cotangent: str = "plain"
+    custom: str = ""
+    target: torch.dtype | None = None
+
+
+Run: TypeAlias = Callable[[Setting], Values]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Subject:
+    """A candidate that can be run.
+
+    Attributes:
+        candidate: as in `Finding`.
+        what: what its backward is called in sentences.
+        run: gives its gradients by input.
+        plain: the setting that the check itself runs it in.
+        dtype: the coarsest of its inputs.
+        linear: whether a cotangent is passed to it, in which it must be linear.
+        arguments: the names of inputs that the user laid out.
+    """
+
+    candidate: str
+    what: str
+    run: Run
+    plain: Setting
+    dtype: str
+    linear: bool
+
+
+def observe(
+    binding: Binding,
+    tensors: Tensors,
+    positions: Sequence[int],
+    native: Mapping[str, Gradient],
+    cotangents: Sequence[Floats],
+    formulas: Sequence[tuple[Formula, Sequence[Floats]]],
+    seconds: float,
+) -> tuple[Fact, ...]:
+    """What is noticed about the inputs, autograd's backward and the hand formulas at some inputs.
+
+    Args:
+        binding: the function, which gives the same whenever it is run.
+        tensors: its inputs, as the user gave them; never written to.
+        positions: which of its tensors are the outputs.
+        native: autograd's gradients.
+        cotangents: one per output.
+        formulas: each with the cotangents that it is compared at.
+        seconds: how long autograd took.
+    """
+    arguments = {name: tensors[name] for name in list(tensors)[: binding.arguments]}
+    facts = [*overlaps(arguments)]
+    usable = [name for name in binding.wrt if native[name].values is not None]
+    if usable:
+        gradients = {name: values for name in usable if (values := native[name].values) is not None}
+        facts += _dependences(binding, tensors, positions, gradients, cotangents)
+    if seconds > SECONDS:
+        said = f"autograd takes {seconds:.2g} s: it was not run again to see whether it repeats itself, keeps to its "
+        return (*facts, Fact(Kind.UNCHECKED, "", (), f"{said}inputs and assumes no memory layout"))
+    if usable:
+        facts += _watch_autograd(replace(binding, wrt=tuple(usable)), tensors, positions, native, cotangents)
+    for formula, weights in formulas:
+        facts += _watch_formula(formula, tensors, weights)
+    return tuple(facts)
+
+
+def _dependences(
+    binding: Binding, tensors: Tensors, positions: Sequence[int], native: Values, cotangents: Sequence[Floats]
+) -> Iterator[Fact]:
+    """Where an input was computed from another; the function may depend on it without being differentiated by it."""
+    given = {name: tensors[name] for name in list(tensors)[: binding.arguments]}
+    dependent = [y for y in given if any(computed_from(tensors[y], tensors[x]) for x in binding.wrt)]
+    if not dependent:
+        return
+    known = dict(native)
+    others = tuple(name for name in dependent if name not in known)
+    if others:
+        everything = replace(binding, wrt=others)
+        grads = run_autograd(everything, tensors, others, cotangents, positions)[0]
+        known |= {name: grad.values for name, grad in grads.items() if grad.values is not None}
+    nonzero = [name for name in dependent if name in known and known[name].any()]
+    yield from dependences(tensors, binding.wrt, nonzero)
+
+
+# -- running ------------------------------------------------------------------------------------------------------
+
+
+def _laid_out(copies: Tensors, originals: Tensors, how: str, names: Collection[str]) -> Tensors:
+    if how == "strided":
+        return {name: strided(copy) if name in names else copy for name, copy in copies.items()}
+    if how == "own":
+        return {name: in_layout_of(copy, originals[name]) if name in names else copy for name, copy in copies.items()}
+    return copies
+
+
+def _run_autograd(
+    binding: Binding, tensors: Tensors, positions: Sequence[int], watch: Watch, customs: list[str], setting: Setting
+) -> Values:
+    """Autograd's gradients in a setting; what it overwrites goes to `watch`, custom functions' names to `customs`."""
+    names = list(tensors)[: binding.arguments]
+
+    def call(copies: Tensors) -> tuple[Tensor, ...]:
+        given = _laid_out(copies, tensors, setting.inputs, names)
+        with watch.saving():
+            outputs = binding.call(given)
+        for place in dict.fromkeys(positions):
+            if outputs[place].requires_grad:
+                outputs[place].register_hook(cotangent)
+        steps = custom_steps([outputs[place] for place in positions])
+        customs[:] = names_of(steps)
+        if setting.custom:
+            for step in steps:
+                relay(step, strided if setting.custom == "strided" else Tensor.contiguous)
+        watch.begin(given)
+        return outputs
+
+    def cotangent(grad: Tensor) -> Tensor:
+        laid = strided(grad) if setting.cotangent == "strided" else grad
+        watch.hold(laid)
+        return laid
+
+    try:
+        relaid = replace(binding, call=call)
+        grads, _ = run_autograd(relaid, tensors, binding.wrt, setting.cotangents, positions, setting.target)
+    finally:
+        watch.end()
+    return {name: grad.values for name, grad in grads.items() if grad.values is not None}
+
+
+def _run_formula(formula: Formula, tensors: Tensors, watch: Watch, setting: Setting) -> Values:
+    def call(copies: Tensors, weights: Sequence[Tensor]) -> object:
+        given = _laid_out(copies, tensors, setting.inputs, list(copies))
+        weights = [strided(weight) for weight in weights] if setting.cotangent == "strided" else weights
+        watch.begin(given, weights)
+        result = formula.call(given, weights)
+        watch.end()
+        return result
+
+    gradient = run_formula(replace(formula, call=call), tensors, setting.cotangents, setting.target)
+    return {} if gradient.values is None else {formula.input: gradient.values}
+
+
+# -- comparing ----------------------------------------------------------------------------------------------------
+
+
+def _difference(first: Floats, second: Floats, dtype: str) -> float:
+    """The largest difference of two runs where both are finite; 0 where a few roundings could be the cause."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        usable = np.isfinite(first) & np.isfinite(second)
+        scale = float(np.max(np.maximum(np.abs(first), np.abs(second)), initial=0.0, where=usable))
+        apart = float(np.max(np.abs(first - second), initial=0.0, where=usable))
+    return apart if apart > max(NOTICED, ROUNDINGS * unit_roundoff(dtype)) * scale else 0.0
+
+
+def _differing(subject: _Subject, first: Setting, second: Setting, factor: float = 1.0) -> tuple[str, ...]:
+    """The inputs by which a candidate's second gradient is not `factor` times the first, beyond rounding.
+
+    Raises:
+        Exception: whatever the candidate raises.
+    """
+
+    def differences(target: torch.dtype | None, dtype: str) -> dict[str, float]:
+        one, other = (subject.run(replace(setting, target=target)) for setting in (first, second))
+        return {n: _difference(factor * one[n], other[n], dtype) for n in one if n in other}
+
+    here = differences(None, subject.dtype)
+    if not any(here.values()):
+        return ()
+    there = "float32" if subject.dtype == "float64" else "float64"
+    elsewhere = differences(getattr(torch, there), there)
+    low, high = (elsewhere, here) if subject.dtype == "float64" else (here, elsewhere)
+    return tuple(n for n in here if here[n] and elsewhere.get(n) and low[n] <= SHRINKS * high[n])
+
+
+# -- autograd -----------------------------------------------------------------------------------------------------
+
+
+def _coarsest(tensors: Tensors) -> str:
+    dtypes = [str(t.dtype).removeprefix("torch.") for t in tensors.values() if t.is_floating_point()]
+    return max(dtypes, key=unit_roundoff, default="float64")
+
+
+def _watch_autograd(
+    binding: Binding,
+    tensors: Tensors,
+    positions: Sequence[int],
+    native: Mapping[str, Gradient],
+    cotangents: Sequence[Floats],
+) -> Iterator[Fact]:
+    watch, customs = Watch(), list[str]()
+    run = partial(_run_autograd, binding, tensors, positions, watch, customs)
+    plain = Setting(tuple(cotangents))
+    subject = _Subject("autograd", "autograd's backward", run, plain, _coarsest(tensors), True)
+    usual = {name: gradient.values for name, gradient in native.items() if gradient.values is not None}
+    found = list(_why_it_differs(subject, usual))
+    yield from found
+    if customs and not any(fact.kind is Kind.NONDETERMINISM for fact in found):
+        yield from _custom_layouts(subject, customs, [name for fact in found for name in fact.inputs])
+    yield from _overwritten(binding, watch, customs)
+
+
+def _overwritten(binding: Binding, watch: Watch, customs: Sequence[str]) -> Iterator[Fact]:
+    whose = f"the backward of {' or '.join(customs)}" if customs else "autograd's backward"
+    if watch.inputs:
+        names = ", ".join(sorted(watch.inputs))
+        said = f"{whose} overwrites its input {names}: run again, it is at another input"
+        advice = "work on a clone in the backward"
+        yield Fact(Kind.WRITES, "autograd", binding.wrt, said, advice, Verdict.OTHER)
+    if watch.cotangent:
+        said = f"{whose} overwrites the cotangent that it is given, which others may share: y + {binding.name}(x) may"
+        advice = "compute a new tensor from grad_output: torch forbids to change it in place"
+        yield Fact(Kind.WRITES, "autograd", binding.wrt, f"{said} get a wrong gradient by y", advice, Verdict.OTHER)
+    if watch.saved and not watch.inputs:
+        said = f"{whose} overwrites what its forward saved: a second backward through the same graph gives another"
+        yield Fact(Kind.WRITES, "autograd", binding.wrt, f"{said} gradient, or is refused")
+
+
+def _custom_layouts(subject: _Subject, customs: Sequence[str], known: Collection[str]) -> Iterator[Fact]:
+    """Whether custom functions inside assume a layout of their cotangents, which others decide."""
+    names = " or ".join(customs)
+    laid = replace(subject.plain, custom="strided")
+    try:
+        differing = tuple(n for n in _differing(subject, subject.plain, laid) if n not in known)
+        if not differing:
+            return
+        here = _differing(subject, subject.plain, replace(subject.plain, custom="plain"))
+    except Exception as error:
+        if not known:
+            yield Fact(Kind.LAYOUT, "autograd", (), _fails(f"the backward of {names}", error))
+        return
+    said = f"the backward of {names} assumes that its cotangent is contiguous"
+    for verdict, chosen in ((Verdict.OTHER, here), (None, tuple(n for n in differing if n not in here))):
+        if chosen:
+            more = "and here it is not" if verdict else "which it is here"
+            sentence = f"{said}, {more}: the gradient by {', '.join(chosen)} would change with the layout"
+            yield Fact(Kind.LAYOUT, "autograd", chosen, sentence, "call .contiguous() on it first", verdict)
+
+
+def _fails(whose: str, error: Exception) -> str:
+    return f"{whose} fails for a cotangent that is not contiguous, such as .sum() gives: {describe_error('it', error)}"
+
+
+# -- formulas -----------------------------------------------------------------------------------------------------
+
+
+def _watch_formula(formula: Formula, tensors: Tensors, weights: Sequence[Floats]) -> Iterator[Fact]:
+    watch = Watch()
+    run = partial(_run_formula, formula, tensors, watch)
+    plain, what = Setting(tuple(weights)), f"the formula for {formula.input}"
+    try:
+        usual = run(plain)
+    except Exception:
+        return  # the check itself says what it raised
+    subject = _Subject("formula", what, run, plain, _coarsest(tensors), formula.takes_cotangent)
+    yield from _why_it_differs(subject, usual)
+    if watch.inputs or watch.cotangent:
+        names = ", ".join([*sorted(watch.inputs), *(["cotangent"] if watch.cotangent else [])])
+        said = f"{what} overwrites {names}"
+        advice = f"work on a clone of {names}"
+        if _gives_the_same_again(formula, tensors, weights):
+            yield Fact(Kind.WRITES, "formula", (formula.input,), said, advice)
+        else:
+            said = f"{said}: called again with the same tensors, it gives something else"
+            yield Fact(Kind.WRITES, "formula", (formula.input,), said, advice, Verdict.OTHER)
+
+
+def _gives_the_same_again(formula: Formula, tensors: Tensors, weights: Sequence[Floats]) -> bool:
+    """Whether a second call gives the same on what the first one left."""
+    results: list[Floats] = []
+
+    def call(copies: Tensors, given: Sequence[Tensor]) -> object:
+        first = formula.call(copies, given)
+        if isinstance(first, Tensor):
+            results.append(first.detach().double().numpy(force=True).copy())
+        return formula.call(copies, given)
+
+    second = run_formula(replace(formula, call=call), tensors, weights).values
+    if second is None or not results:
+        return False
+    return not _difference(results[0].reshape(second.shape), second, _coarsest(tensors))
+
+
+# -- what a difference comes from ---------------------------------------------------------------------------------
+
+
+def _why_it_differs(subject: _Subject, usual: Values) -> Iterator[Fact]:
+    """One run that shows whether anything differs, and if so the facts that say what."""
+    plain, factor = subject.plain, FACTOR if subject.linear else 1.0
+    scaled = replace(plain, cotangents=tuple(factor * cotangent for cotangent in plain.cotangents))
+    try:
+        found = subject.run(replace(scaled, inputs="strided", cotangent="strided"))
+        if not any(_difference(factor * usual[n], found[n], subject.dtype) for n in usual if n in found):
+            return
+    except Exception:  # such as a view of what is not contiguous: the runs below tell which
+        pass
+    try:
+        differing = _differing(subject, plain, plain)
+    except Exception:
+        return
+    if differing:
+        said = f"{subject.what} gives another gradient by {', '.join(differing)} each time it is run"
+        advice = "draw its random numbers and read its state outside, and give them as inputs"
+        yield Fact(Kind.NONDETERMINISM, subject.candidate, differing, said, advice, Verdict.OTHER)
+        return
+    if subject.linear:
+        yield from _nonlinear(subject, scaled)
+    yield from _cotangent_layout(subject)
+    yield from _input_layout(subject)
+
+
+def _nonlinear(subject: _Subject, scaled: Setting) -> Iterator[Fact]:
+    """Whether a gradient fails to follow the cotangent, and whether it ignores it."""
+    try:
+        differing = _differing(subject, subject.plain, scaled, FACTOR)
+        if not differing:
+            return
+        one, other = subject.run(subject.plain), subject.run(scaled)
+    except Exception:
+        return
+    same = tuple(n for n in differing if not _difference(one[n], other[n], subject.dtype))
+    others = tuple(n for n in differing if n not in same)
+    for names, said in ((same, "ignores its cotangent"), (others, "is not linear in its cotangent")):
+        if names:
+            what = "stays the same" if names is same else "is not that of it"
+            sentence = f"{subject.what} {said}: for {FACTOR} times it the gradient by {', '.join(names)} {what}"
+            sentence = sentence.replace("is not that of it", f"is not {FACTOR} times the first")
+            advice = "multiply the local derivative by the cotangent that comes in, and by nothing else of it"
+            yield Fact(Kind.COTANGENT, subject.candidate, names, sentence, advice, Verdict.FORMULA)
+
+
+def _cotangent_layout(subject: _Subject) -> Iterator[Fact]:
+    try:
+        differing = _differing(subject, subject.plain, replace(subject.plain, cotangent="strided"))
+    except Exception as error:
+        yield Fact(Kind.LAYOUT, subject.candidate, (), _fails(subject.what, error))
+        return
+    if differing:
+        said = f"{subject.what} assumes a memory layout: for the same cotangent, not contiguous, the gradient by "
+        sentence = f"{said}{', '.join(differing)} is another"
+        advice = "call .contiguous() on the cotangent first"
+        yield Fact(Kind.LAYOUT, subject.candidate, differing, sentence, advice, Verdict.OTHER)
+
+
+def _input_layout(subject: _Subject) -> Iterator[Fact]:
+    """Whether the inputs' layout decides: an error only where the user's own layout is such."""
+    for layout, verdict in (("own", Verdict.OTHER), ("strided", None)):
+        try:
+            differing = _differing(subject, subject.plain, replace(subject.plain, inputs=layout))
+        except Exception:
+            continue
+        if differing:
+            here = "here" if verdict else "for inputs that are not contiguous"
+            said = f"{subject.what} depends on how its inputs lie in memory: {here} the gradient by"
+            sentence = f"{said} {', '.join(differing)} is not that of the same values, contiguous"
+            advice = "call .contiguous() on the inputs first, or use no operator that reads memory such as as_strided"
+            yield Fact(Kind.LAYOUT, subject.candidate, differing, sentence, advice, verdict)
+            return
