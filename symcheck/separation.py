@@ -10,7 +10,7 @@ is the gradient's, statement by statement, is proved right. A ball that is not f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from symcheck.arithmetic.ball import Ball, differences, enclosures, working_precision
+from symcheck.arithmetic.bound import Bound
 from symcheck.evaluation import evaluate
 from symcheck.joining import join
 from symcheck.program import Program
@@ -123,6 +124,14 @@ class Joint:
         values = self.evaluate(given, bits)
         return {key: self._compare(values, key, 1.0) for key in keys}
 
+    def differs_in_float64(self, given: Given, key: Key) -> bool:
+        """Whether a candidate's program and the gradient differ by more than their running bounds in float64."""
+        outputs = [self.program.outputs[place] for place in (self.wrt.index(key[1]), self.members[key])]
+        first, second = evaluate(replace(self.program, outputs=tuple(outputs)), given, Bound())
+        errors = sum((part.error for part in (first, second) if part.error is not None), start=np.zeros(()))
+        with np.errstate(invalid="ignore"):
+            return bool((np.abs(first.value - second.value) > errors).any())
+
     def evaluate(self, given: Given, bits: int, program: Program | None = None) -> Values:
         """The outputs in balls of so many bits."""
         with working_precision(bits):
@@ -141,8 +150,8 @@ class Joint:
                 known = np.where(finite, 0.0, np.nan)
                 no = np.zeros(exact.shape, dtype=bool)
                 return Separation(exact, exact_error, exact, known, known, zero, no, no, True, values.bits, no)
-            intended, _ = _snapped(*enclosures(second))
             middle, radius, apart = differences(second, first)
+            intended = exact + middle if np.isfinite(middle).all() else _snapped(*enclosures(second))[0]
         with np.errstate(invalid="ignore", over="ignore"):
             size = np.maximum(np.abs(exact), np.abs(intended))
             known_size = np.where(np.isfinite(size), size, 0.0)

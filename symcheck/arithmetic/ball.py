@@ -64,6 +64,9 @@ class _Absent:
     def __truediv__(self, other: Any) -> Any:
         return self
 
+    def __pow__(self, exponent: int) -> Any:
+        return self
+
     def __repr__(self) -> str:
         return "absent"
 
@@ -103,9 +106,9 @@ def _middle(value: Any) -> float:
 
 def enclosures(values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Midpoints rounded to float64, and how far the exact values may be from them: nan and inf where not finite."""
-    flat = [_ball(value) for value in np.asarray(values).reshape(-1)]
-    middle = from_ball(np.array(flat, dtype=object))
-    radius = np.array([_upper(value.rad()) if value.is_finite() else np.inf for value in flat], dtype=np.float64)
+    flat = np.asarray(_each(_ball)(np.asarray(values).reshape(-1)), dtype=object).reshape(-1)
+    middle = from_ball(flat)
+    radius = np.fromiter((_upper(v.rad()) if v.is_finite() else np.inf for v in flat.tolist()), np.float64, flat.size)
     error = radius + 2.0**-53 * np.abs(middle) + 5e-324
     error = np.where(np.isfinite(middle), error, np.inf)
     return middle.reshape(np.shape(values)), error.reshape(np.shape(values))
@@ -164,6 +167,15 @@ def _quotient(x: Any, y: Any) -> Any:
         return x
     x, y = _ball(x), _ball(y)
     return x * arb("inf") if y == 0 else x / y
+
+
+_power: Any = _each(ENCLOSURES["power"][0], 2)
+
+
+def _raise(base: Any, exponent: Any) -> Any:
+    if isinstance(exponent, int) and exponent > 0 and np.asarray(base).dtype == object:
+        return np.asarray(base, dtype=object) ** exponent
+    return _power(base, exponent)
 
 
 _divide: Any = np.frompyfunc(_quotient, 2, 1)
@@ -228,6 +240,7 @@ class Ball:
     namespace: ClassVar[dict[str, Any]] = {
         **{name: _each(function, count) for name, (function, count) in ENCLOSURES.items()},
         "divide": _divide,
+        "power": _raise,
         "rational": lambda p, q: arb(p) / q,
         "piecewise": _piecewise,
         "less": _comparison(lambda x, y: bool(x < y)),
