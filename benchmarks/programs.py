@@ -79,7 +79,7 @@ LAYERS: dict[str, Layer] = {
     "log1p": lambda x, w: torch.log1p(x.abs()),
     "lerp": lambda x, w: torch.lerp(x, w[0], 0.3),
     "norm1": lambda x, w: x / (x.norm(p=1, dim=-1, keepdim=True) + 0.1),
-    "renorm3": lambda x, w: x / (x.norm(p=3, dim=-1, keepdim=True) + 0.1),
+    "norm3": lambda x, w: x / (x.norm(p=3, dim=-1, keepdim=True) + 0.1),
     "cosine": lambda x, w: x * F.cosine_similarity(x, w[0], dim=-1)[:, None],
     "rms_norm": lambda x, w: F.rms_norm(x, x.shape[-1:], w[0]),
     "einsum": lambda x, w: torch.einsum("ik,kj,jl->il", x, w, w),

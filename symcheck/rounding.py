@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from symcheck.arithmetic.bound import Bound, Bounded
 from symcheck.arithmetic.formats import PRECISIONS, Format, Precision, working, working_in
-from symcheck.arithmetic.kernels import ADDS_IN_HALF, ROUNDS_IN_HALF, kernel_format
+from symcheck.arithmetic.kernels import ADDS_IN_HALF, kernel_format, rounds_in_half
 from symcheck.evaluation import Values, evaluate, evaluate_statement
 from symcheck.program import Array, Equation, Program, Scatter, Statement
 from symcheck.widening import HALF, is_moved
@@ -143,7 +143,7 @@ def _format_of(statement: Statement, halves: Mapping[str, str]) -> Format:
     half = halves.get(statement.operator)
     if half and dtype != "float64" and _rounds_on_the_way(statement):
         held = PRECISIONS[half]
-        return replace(form, unit=held.unit, tiny=held.tiny, lost=held.normal)
+        return replace(form, unit=held.unit, tiny=held.tiny, lost=held.normal, held=held)
     return form
 
 
@@ -152,9 +152,9 @@ def _rounds_on_the_way(statement: Statement) -> bool:
     name = statement.operator.rpartition(".")[0]
     if isinstance(statement, Scatter):  # adds into the tensor itself
         return True
-    if name in ROUNDS_IN_HALF:
-        return True
-    return name in ADDS_IN_HALF and isinstance(statement, Equation) and _adds_rows(statement)
+    if isinstance(statement, Equation) and statement.summed:
+        return name in ADDS_IN_HALF and _adds_rows(statement)
+    return rounds_in_half(statement.operator)
 
 
 def _adds_rows(equation: Equation) -> bool:

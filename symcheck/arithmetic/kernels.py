@@ -11,7 +11,7 @@ from functools import cache
 from symcheck.arithmetic.formats import PRECISIONS, Format, in_any_order
 from symcheck.arithmetic.special import CONDITIONED, ULPS
 
-__all__ = ["ADDS_IN_HALF", "COMPOSITES", "KERNEL_ULPS", "ROUNDS_IN_HALF", "UNSOUND", "kernel_format"]
+__all__ = ["ADDS_IN_HALF", "COMPOSITES", "KERNEL_ULPS", "UNSOUND", "kernel_format", "rounds_in_half"]
 
 # function, ulps in float64 and in float32; half precision is computed in float32, and rounded
 _ROWS: tuple[tuple[str, float], ...] = (
@@ -87,13 +87,32 @@ COMPOSITES: Mapping[str, float] = {
     "aten._log_softmax_backward_data": 2,
 }
 
-# operators whose half-precision kernels round to it after every operation
+# operators whose half-precision kernels round to it after every operation, sums excepted; and so does every backward
+# that is not known to keep float32 until its end
 ROUNDS_IN_HALF = frozenset(
-    {"aten.sigmoid_backward", "aten.mse_loss_backward", "aten.huber_loss_backward", "aten._log_softmax_backward_data"}
-    | {"aten.rsqrt", "aten.xlogy", "aten.special_xlog1py", "aten.special_ndtr", "aten.special_i0e", "aten.special_i1e"}
+    {
+        "aten.prod",
+        "aten.rsqrt",
+        "aten.xlogy",
+        "aten.special_xlog1py",
+        "aten.special_ndtr",
+        "aten.special_i0e",
+        "aten.special_i1e",
+    }
+)
+KEEPS_FLOAT32 = frozenset(
+    {"aten.gelu_backward", "aten.silu_backward", "aten.mish_backward", "aten.tanh_backward", "aten.elu_backward"}
+    | {"aten.softplus_backward", "aten.hardswish_backward", "aten.log_sigmoid_backward", "aten.threshold_backward"}
+    | {"aten.native_layer_norm_backward", "aten.native_group_norm_backward", "aten._softmax_backward_data"}
 )
 # operators whose half-precision kernels add rows into a buffer of it: a layer norm's gradients by weight and bias
 ADDS_IN_HALF = frozenset({"aten.native_layer_norm_backward"})
+
+
+def rounds_in_half(operator: str) -> bool:
+    """Whether a half-precision kernel rounds to it after every operation that is not a sum."""
+    name = operator.rpartition(".")[0]
+    return name in ROUNDS_IN_HALF or ("_backward" in name and name not in KEEPS_FLOAT32)
 
 
 @cache
@@ -105,7 +124,7 @@ def kernel_format(dtype: str, operator: str) -> Format:
     name, held = operator.rpartition(".")[0], PRECISIONS[dtype]
     worked = PRECISIONS["float64" if dtype == "float64" else "float32"]
     half = held.unit > worked.unit
-    if half and name in ROUNDS_IN_HALF:
+    if half and rounds_in_half(operator):
         worked = held
     absolute = _ABSOLUTE_IN_HALF if half else _ABSOLUTE
     form = Format(worked.unit, worked.tiny, worked.normal, held, KERNEL_ULPS, CONDITIONED, absolute)
