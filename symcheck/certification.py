@@ -14,18 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from symcheck.arithmetic.bound import Bound
 from symcheck.candidates import unit_roundoff
-from symcheck.evaluation import evaluate
 from symcheck.intended import Intended
 from symcheck.limits import GROWING, KINK, NOWHERE, SMOOTH, Limit, difference_limit, find_limits
-from symcheck.neighbours import generic, nudged
+from symcheck.neighbours import nudged
 from symcheck.program import Array, Program
 from symcheck.reference import Derived, Point, numeric
 from symcheck.refinement import evaluate_sharply
 from symcheck.separation import Joint, Key, Separation
 
-__all__ = ["Certification", "Resolved"]
+__all__ = ["SECONDS", "SPREAD", "Certification", "Resolved", "name_of", "restricted"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -33,16 +31,11 @@ Tensors: TypeAlias = Mapping[str, Tensor]
 Given: TypeAlias = dict[str, Any]
 
 SECONDS = 8.0  # of ball arithmetic that one evaluation at the input may take
-QUICK = 0.5  # up to which generic inputs are evaluated in balls, and in float64 with its running bound above
 MORE_SECONDS = 30.0  # that everything else may take: neighbours, limits, conditioning
-MOVES = (2.0**-10, 2.0**-20)  # how far the inputs are at which a formula must hold too
-SIDES = 3  # how often each is tried beside a kink
 NUDGES = 6  # moves by one ulp whose largest effect is the conditioning
 SPREAD = 16.0  # how many times the effect of such moves an error may be that the data explain
 QUOTIENTS = 8  # elements whose derivative is found from difference quotients, where nothing else defines it
 ALIKE = 2.0**-40  # relative distance of two limits in float64 that are one
-NEARBY = 2.0**-20  # how well a program must give the values of the candidate that it was traced from
-SLACK = 64.0  # the same, in running bounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,14 +84,13 @@ class Certification:
         generator: np.random.Generator,
     ) -> None:
         self.derived, self.intended, self.tensors = derived, intended, tensors
-        self._points, self._cotangents = points, cotangents
-        self._verified, self.generator = verified, generator
+        self.points, self.cotangents = points, cotangents
+        self.verified, self.generator = verified, generator
         self.arrays = numeric(tensors)
         self.notes: list[str] = []
         self._separations: dict[bool, dict[Key, Separation]] = {}
         self._limits: dict[bool, dict[str, Limit]] = {}
         self._resolved: dict[tuple[bool, str], Resolved] = {}
-        self._mismatches: dict[bool, dict[Key, str]] = {}
         self._conditioning: dict[tuple[bool, str], Floats] = {}
 
     def problem(self, key: Key) -> str:
@@ -111,27 +103,27 @@ class Certification:
             return f"ball arithmetic would take about {joint.seconds:.0f} s, and {SECONDS:.0f} s are allowed"
         return ""
 
-    def _joint(self, key: Key) -> tuple[bool, Joint]:
+    def joint(self, key: Key) -> tuple[bool, Joint]:
         found = self.intended.joint_of(key)
         assert found is not None
         return found
 
     def given(self, plain: bool) -> Given:
         """The inputs and the cotangents of the joint programs."""
-        return {**self.arrays, **{f"d_cotangent{n}": c for n, c in enumerate(self._cotangents(plain))}}
+        return {**self.arrays, **{f"d_cotangent{n}": c for n, c in enumerate(self.cotangents(plain))}}
 
     # -- at the input ---------------------------------------------------------------------------------------------
 
     def separation(self, key: Key) -> Separation:
         """The candidate's program beside the gradient at the input."""
-        plain, joint = self._joint(key)
+        plain, joint = self.joint(key)
         if plain not in self._separations:
             keys = [key for key in joint.members if not self.problem(key)]
             self._separations[plain] = self._separate(joint, plain, keys)
         return self._separations[plain][key]
 
     def _separate(self, joint: Joint, plain: bool, keys: Sequence[Key]) -> dict[Key, Separation]:
-        point = self._points(plain)
+        point = self.points(plain)
         if all(joint.is_same(key) and _is_sharp(point, key[1]) for key in keys):
             return {key: _identical(point, key[1]) for key in keys}
         found = joint.separate(self.given(plain), keys, self.generator)
@@ -141,7 +133,7 @@ class Certification:
             for key in suspects:
                 explained = found[key].apart & (np.abs(found[key].difference) <= SPREAD * spread[key])
                 if explained.any():
-                    self._note(f"{_name(key)} equals the gradient to the precision of its data, not beyond")
+                    self.note(f"{name_of(key)} equals the gradient to the precision of its data, not beyond")
                     found[key] = replace(found[key], apart=found[key].apart & ~explained)
         return found
 
@@ -164,7 +156,7 @@ class Certification:
 
     def _nudged(self, program: Program, plain: bool) -> tuple[Program, Given]:
         """The inputs and the real constants of a program, every number moved by one ulp of its dtype."""
-        given = nudged(self.given(plain), self.generator, self._roundoffs)
+        given = nudged(self.given(plain), self.generator, self.roundoffs)
         constants = dict(program.constants)
         for array, value in program.constants.items():
             if array.is_real and value.dtype != object:
@@ -176,7 +168,7 @@ class Certification:
 
     def resolved(self, key: Key) -> Resolved:
         """The exact gradient that a candidate is held against."""
-        plain, joint = self._joint(key)
+        plain, joint = self.joint(key)
         place = (plain, key[1])
         if place not in self._resolved:
             self._resolved[place] = self._resolve(joint, plain, key)
@@ -184,7 +176,7 @@ class Certification:
 
     def _resolve(self, joint: Joint, plain: bool, key: Key) -> Resolved:
         found, name = self.separation(key), key[1]
-        opened = np.array(self._points(plain).gradients[name].open)
+        opened = np.array(self.points(plain).gradients[name].open)
         undefined = ~np.isfinite(found.exact_error)
         shape = found.exact.shape
         none = np.zeros(shape, dtype=bool)
@@ -234,11 +226,11 @@ class Certification:
 
     def _quotient(self, plain: bool, name: str, element: int) -> float:
         primal = self.derived.traced.program
-        return difference_limit(primal, self.arrays, name, element, self._cotangents(plain))
+        return difference_limit(primal, self.arrays, name, element, self.cotangents(plain))
 
     def jumps(self, name: str) -> bool:
         """Whether the function itself jumps at this input, where a decision of its value is open."""
-        outputs = [value.values for value in self._points(False).outputs]
+        outputs = [value.values for value in self.points(False).outputs]
         joint = next(iter(self.intended.joints.values()), None)
         if joint is None or joint.seconds * 24 > MORE_SECONDS:
             return True
@@ -253,77 +245,14 @@ class Certification:
 
     def intended_limit(self, key: Key) -> Limit | None:
         """What a candidate's own program tends to, where it is undefined at the input; None if that takes too long."""
-        plain, joint = self._joint(key)
+        plain, joint = self.joint(key)
         if joint.seconds * 24 > MORE_SECONDS:
             return None
         place = joint.members[key]
         return find_limits(joint.program, self.given(plain), [place], self.derived.wrt, self.generator)[0]
 
-    # -- nearby ---------------------------------------------------------------------------------------------------
-
-    def mismatch(self, key: Key) -> str:
-        """Where the candidate's program fails at generic inputs nearby; "" if it holds there."""
-        plain, joint = self._joint(key)
-        if plain not in self._mismatches:
-            self._mismatches[plain] = {}
-            keys = [
-                key
-                for key in joint.members
-                if not self.problem(key) and not joint.is_same(key) and (id(joint), key) not in self._verified
-            ]
-            if keys and joint.seconds * 2 <= SECONDS:
-                self._mismatches[plain] = self._confirm(joint, plain, keys)
-        return self._mismatches[plain].get(key, "")
-
-    def _confirm(self, joint: Joint, plain: bool, keys: Sequence[Key]) -> dict[Key, str]:
-        moving = [*self.derived.wrt, *(() if plain else self._seeds)]
-        there = generic(self.given(plain), moving, self.generator, MOVES[0])
-        if joint.seconds > QUICK:
-            apart = {key: joint.differs_in_float64(there, key) for key in keys}
-        else:
-            found = joint.separate(there, keys, self.generator)
-            apart = {key: bool(found[key].apart.any()) for key in keys}
-        mismatches = {}
-        for key in keys:
-            if not apart[key]:
-                self._verified.add((id(joint), key))
-            elif self._fails_everywhere(joint, plain, key):
-                mismatches[key] = f"{_name(key)} fails at generic inputs nearby, down to 2^-20 away"
-            elif not self._at_kinks(key).any():
-                self._note(f"{_name(key)} is right at these inputs, but not where the others move")
-        return mismatches
-
-    def _at_kinks(self, key: Key) -> Mask:
-        exact = self.resolved(key)
-        return exact.open | exact.kink | exact.smooth
-
-    def _fails_everywhere(self, joint: Joint, plain: bool, key: Key) -> bool:
-        """Whether some element fails wherever the input under test moves; beside a kink it may hold on one side."""
-        kinks = self._at_kinks(key)
-        failing = np.ones(kinks.shape, dtype=bool)
-        for size in MOVES * SIDES if kinks.any() else MOVES:
-            failing &= self._failing(joint, plain, key, size)
-            if not failing.any():
-                return False
-        return True
-
-    def _failing(self, joint: Joint, plain: bool, key: Key, size: float) -> Mask:
-        """Where a candidate's program fails at one generic input nearby, by more than the data explain."""
-        moving = [key[1], *(() if plain else self._seeds)]
-        there = generic(self.given(plain), moving, self.generator, size)
-        found = joint.separate(there, [key], self.generator)[key]
-        if not found.apart.any():
-            return found.apart
-        spread = np.zeros(found.exact.shape)
-        for _ in range(2):
-            moved = joint.compare_at(nudged(there, self.generator, self._roundoffs), [key], max(found.bits, 192))[key]
-            with np.errstate(invalid="ignore"):
-                spread = np.fmax(spread, np.abs(moved.difference - found.difference))
-        with np.errstate(invalid="ignore"):
-            return np.asarray(found.apart & (np.abs(found.difference) > SPREAD * spread))
-
     @cached_property
-    def _roundoffs(self) -> dict[str, float]:
+    def roundoffs(self) -> dict[str, float]:
         """The unit roundoff of each real input."""
         return {
             name: unit_roundoff(str(tensor.dtype).removeprefix("torch."))
@@ -331,29 +260,11 @@ class Certification:
             if tensor.is_floating_point()
         }
 
-    @cached_property
-    def _seeds(self) -> tuple[str, ...]:
-        return tuple(f"d_cotangent{n}" for n in range(len(self._cotangents(False))))
-
-    def is_what_runs(self, key: Key, there: Tensors, values: Floats | None, relative: float = NEARBY) -> bool:
-        """Whether a program gives what the candidate itself returned at an input nearby, to a part of the largest."""
-        if values is None:
-            return True
-        plain, joint = self._joint(key)
-        given = {**numeric(there), **{f"d_cotangent{n}": c for n, c in enumerate(self._cotangents(plain))}}
-        own = evaluate(restricted(joint.program, [joint.members[key]]), given, Bound())[0]
-        errors = np.asarray(0.0 if own.error is None else own.error)
-        known = np.isfinite(values) & np.isfinite(own.value) & np.isfinite(errors)
-        scale = float(np.max(np.abs(own.value), initial=0.0, where=known))
-        with np.errstate(invalid="ignore"):
-            apart = np.abs(values - own.value) > SLACK * errors + relative * scale
-        return not bool((apart & known).any())
-
     # -- conditioning ---------------------------------------------------------------------------------------------
 
     def conditioning(self, key: Key) -> Floats:
         """The largest change of each element of the exact gradient over random moves of all data by one ulp."""
-        plain, joint = self._joint(key)
+        plain, joint = self.joint(key)
         place = (plain, key[1])
         if place not in self._conditioning:
             self._conditioning[place] = self._measure_conditioning(joint, plain, key)
@@ -371,7 +282,7 @@ class Certification:
                 change = np.fmax(change, np.abs(moved - here))
         return change
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
 
@@ -400,5 +311,5 @@ def _identical(point: Point, name: str) -> Separation:
     return Separation(exact.values, exact.errors, exact.values, zero, zero, zero, no, no, True, 0, no)
 
 
-def _name(key: Key) -> str:
+def name_of(key: Key) -> str:
     return "autograd" if key[0] == "autograd" else f"the formula for {key[1]}"

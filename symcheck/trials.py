@@ -14,6 +14,7 @@ from torch import Tensor
 from symcheck.candidates import Gradient, unit_roundoff
 from symcheck.certification import Certification
 from symcheck.certified import Choice, Trial, choose_by_sides, judge_certified
+from symcheck.confirmation import Confirmation
 from symcheck.findings import Finding
 from symcheck.intended import Intended
 from symcheck.ladder import MOVES, Ladder
@@ -42,6 +43,7 @@ class Trials:
         confirmed: dict[tuple[int, Key], bool],
     ) -> None:
         self.ladder, self.intended, self.certification = ladder, intended, certification
+        self.confirmation = Confirmation(certification)
         self._confirmed = confirmed  # whether a program is what runs, by joint program and candidate
 
     def judge(self, key: Key, gradient: Gradient, run: Run, remarks: Callable[[], str]) -> Finding | str:
@@ -74,9 +76,9 @@ class Trials:
         for name in names:
             there[name] = moved(there[name], ladder.generator, MOVES[0], zeros=False)
         if ladder.high is ladder.derived:
-            return self.certification.is_what_runs(key, there, run(torch.float64, there))
+            return self.confirmation.is_what_runs(key, there, run(torch.float64, there))
         own = {name: rounded(tensor, ladder.tensors[name].dtype, keep=True) for name, tensor in there.items()}
-        return self.certification.is_what_runs(key, own, run(None, own), ladder.roundoff ** (1 / 3))
+        return self.confirmation.is_what_runs(key, own, run(None, own), ladder.roundoff ** (1 / 3))
 
     def _trial(self, key: Key, gradient: Gradient, remarks: Callable[[], str]) -> Trial:
         assert gradient.values is not None
@@ -92,7 +94,7 @@ class Trials:
             max(self.ladder.roundoff, unit_roundoff(gradient.dtype)),
             separation,
             exact,
-            self.certification.mismatch(key),
+            self.confirmation.mismatch(key),
             self._undefined_value,
             lambda: self.certification.conditioning(key),
             choose,

@@ -1,0 +1,119 @@
+"""Confirming candidates nearby: a formula must hold at generic inputs too, and a program be what its candidate runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from symcheck.arithmetic.bound import Bound
+from symcheck.certification import SECONDS, SPREAD, Certification, name_of, restricted
+from symcheck.evaluation import evaluate
+from symcheck.neighbours import generic, nudged
+from symcheck.reference import numeric
+from symcheck.separation import Joint, Key
+
+__all__ = ["Confirmation"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Mask: TypeAlias = NDArray[np.bool_]
+Tensors: TypeAlias = Mapping[str, Tensor]
+
+QUICK = 0.5  # seconds up to which generic inputs are evaluated in balls, and in float64 with its running bound above
+MOVES = (2.0**-10, 2.0**-20)  # how far the inputs are at which a formula must hold too
+SIDES = 3  # how often each is tried beside a kink
+NEARBY = 2.0**-20  # how well a program must give the values of the candidate that it was traced from
+SLACK = 64.0  # the same, in running bounds
+
+
+class Confirmation:
+    """Candidates at generic inputs near a certification's."""
+
+    def __init__(self, at: Certification) -> None:
+        self.at = at
+        self._mismatches: dict[bool, dict[Key, str]] = {}
+
+    def mismatch(self, key: Key) -> str:
+        """Where the candidate's program fails at generic inputs nearby; "" if it holds there."""
+        plain, joint = self.at.joint(key)
+        if plain not in self._mismatches:
+            self._mismatches[plain] = {}
+            keys = [
+                key
+                for key in joint.members
+                if not self.at.problem(key) and not joint.is_same(key) and (id(joint), key) not in self.at.verified
+            ]
+            if keys and joint.seconds * 2 <= SECONDS:
+                self._mismatches[plain] = self._confirm(joint, plain, keys)
+        return self._mismatches[plain].get(key, "")
+
+    def _confirm(self, joint: Joint, plain: bool, keys: Sequence[Key]) -> dict[Key, str]:
+        moving = [*self.at.derived.wrt, *(() if plain else self._seeds)]
+        there = generic(self.at.given(plain), moving, self.at.generator, MOVES[0])
+        if joint.seconds > QUICK:
+            apart = {key: joint.differs_in_float64(there, key) for key in keys}
+        else:
+            found = joint.separate(there, keys, self.at.generator)
+            apart = {key: bool(found[key].apart.any()) for key in keys}
+        mismatches = {}
+        for key in keys:
+            if not apart[key]:
+                self.at.verified.add((id(joint), key))
+            elif self._fails_everywhere(joint, plain, key):
+                mismatches[key] = f"{name_of(key)} fails at generic inputs nearby, down to 2^-20 away"
+            elif not self._at_kinks(key).any():
+                self.at.note(f"{name_of(key)} is right at these inputs, but not where the others move")
+        return mismatches
+
+    def _at_kinks(self, key: Key) -> Mask:
+        exact = self.at.resolved(key)
+        return exact.open | exact.kink | exact.smooth
+
+    def _fails_everywhere(self, joint: Joint, plain: bool, key: Key) -> bool:
+        """Whether some element fails wherever the input under test moves; beside a kink it may hold on one side."""
+        kinks = self._at_kinks(key)
+        failing = np.ones(kinks.shape, dtype=bool)
+        for size in MOVES * SIDES if kinks.any() else MOVES:
+            failing &= self._failing(joint, plain, key, size)
+            if not failing.any():
+                return False
+        return True
+
+    def _failing(self, joint: Joint, plain: bool, key: Key, size: float) -> Mask:
+        """Where a candidate's program fails at one generic input nearby, by more than the data explain."""
+        moving = [key[1], *(() if plain else self._seeds)]
+        there = generic(self.at.given(plain), moving, self.at.generator, size)
+        found = joint.separate(there, [key], self.at.generator)[key]
+        if not found.apart.any():
+            return found.apart
+        spread = np.zeros(found.exact.shape)
+        for _ in range(2):
+            moved = joint.compare_at(nudged(there, self.at.generator, self.at.roundoffs), [key], max(found.bits, 192))[
+                key
+            ]
+            with np.errstate(invalid="ignore"):
+                spread = np.fmax(spread, np.abs(moved.difference - found.difference))
+        with np.errstate(invalid="ignore"):
+            return np.asarray(found.apart & (np.abs(found.difference) > SPREAD * spread))
+
+    @cached_property
+    def _seeds(self) -> tuple[str, ...]:
+        return tuple(f"d_cotangent{n}" for n in range(len(self.at.cotangents(False))))
+
+    def is_what_runs(self, key: Key, there: Tensors, values: Floats | None, relative: float = NEARBY) -> bool:
+        """Whether a program gives what the candidate itself returned at an input nearby, to a part of the largest."""
+        if values is None:
+            return True
+        plain, joint = self.at.joint(key)
+        given = {**numeric(there), **{f"d_cotangent{n}": c for n, c in enumerate(self.at.cotangents(plain))}}
+        own = evaluate(restricted(joint.program, [joint.members[key]]), given, Bound())[0]
+        errors = np.asarray(0.0 if own.error is None else own.error)
+        known = np.isfinite(values) & np.isfinite(own.value) & np.isfinite(errors)
+        scale = float(np.max(np.abs(own.value), initial=0.0, where=known))
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(values - own.value) > SLACK * errors + relative * scale
+        return not bool((apart & known).any())
