@@ -1,6 +1,6 @@
 """What symcheck and gradcheck see of relative errors planted in right gradients, and what they say of the right ones.
 
-python -m benchmarks.detection              1,000 seeds of each right gradient, 100 of each plant
+python -m benchmarks.detection              1,000 seeds of each right gradient, 100 of each plant, 20 for gradcheck
 python -m benchmarks.detection --quick      20 seeds, 5 of each plant, and less of gradcheck
 python -m benchmarks.detection --json FILE  every count as data, too
 
@@ -10,7 +10,7 @@ tolerance that serve each function best while the right gradient still passes; a
 
 A plant of 1e-6 or 1e-12 is the factor 1 + 1e-6 or 1 + 1e-12. Below the dtype's resolution it is an added power of two
 times the gradient, which the program holds though its result is lost when it is added; its functions have sizes whose
-constants are exact. The exit code is 1 if symcheck misses a plant or does not pass a right gradient.
+constants are exact, at which the right gradients are judged too. The exit code is 1 if symcheck misses a plant or does not pass a right gradient.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -48,15 +48,16 @@ TOLERANCES = tuple(10 ** (-n / 4) for n in range(8, 57))  # four to a decade, fr
 Judge: TypeAlias = Callable[[Problem, float, int], bool]  # a problem, the error planted, the seed: whether it passes
 
 
+CAPTION = "how many gradients were called wrong: symcheck judges one by every input, gradcheck all together"
+
+
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """How many seeds: of right gradients and of each plant, for symcheck and for gradcheck, and to tune it on."""
+    """How many seeds: of right gradients, and of each plant, for symcheck; of either for gradcheck."""
 
     seeds: int
     plants: int
     checks: int
-    check_plants: int
-    tuning: int
 
 
 @dataclass(slots=True)
@@ -66,7 +67,8 @@ class Count:
     Attributes:
         problem, tool: what was judged, and by what.
         plant: the relative error planted; 0 for the right gradient.
-        judged: how many gradients: by every input for symcheck, as a whole for gradcheck; one for each seed.
+        seeds: how many inputs it was asked about.
+        judged: how many gradients: at each, one by every input for symcheck, and all together for gradcheck.
         convicted: how many were called wrong.
         passed: how many were called right; what is neither was not decided.
         seconds: in all.
@@ -76,6 +78,7 @@ class Count:
     problem: str
     tool: str
     plant: float
+    seeds: int = 0
     judged: int = 0
     convicted: int = 0
     passed: int = 0
@@ -108,7 +111,7 @@ def count_symcheck(
     counts = []
     for candidate in ("formula", "autograd"):
         tool = f"symcheck {str(dtype).removeprefix('torch.')} {candidate}"
-        count = Count(problem.name, tool, plant, seconds=seconds / 2)
+        count = Count(problem.name, tool, plant, seeds, seconds=seconds / 2)
         for name in problem.shapes:
             verdicts = found.count(candidate, name)
             count.judged += verdicts.total()
@@ -140,13 +143,15 @@ def is_passed(
         )
 
 
-def tune(problem: Problem, seeds: int) -> tuple[float, float]:
-    """The step, and the smallest tolerance, absolute and relative, at which the right formulas pass on some seeds."""
+def tune(given: Sequence[Problem], seeds: int) -> tuple[float, float]:
+    """The step, and the smallest tolerance, absolute and relative, at which right formulas pass on all of some seeds."""
     best_step, best = STEPS[0], 0  # a place in TOLERANCES: the further, the stricter
 
     def passes(step: float, place: int, seed: int) -> bool:
         tolerance = TOLERANCES[place]
-        return is_passed(problem, 0.0, seed, step=step, absolute=tolerance, relative=tolerance)
+        return all(
+            is_passed(problem, 0.0, seed, step=step, absolute=tolerance, relative=tolerance) for problem in given
+        )
 
     for step in STEPS:
         strictest = len(TOLERANCES) - 1  # that this step may still reach
@@ -173,6 +178,7 @@ def count_gradcheck(
         start = time.perf_counter()
         passed = judge(problem, plant, seed)
         count.seconds += time.perf_counter() - start
+        count.seeds += 1
         count.judged += 1
         count.passed += passed
         count.convicted += not passed
@@ -189,28 +195,31 @@ def run(amounts: Amounts, progress: Progress) -> list[Count]:
     """Every count."""
     counts: list[Count] = []
     given, exact = problems(), problems(exact=True)
-    each = 2 * (amounts.seeds + 3 * amounts.plants) + 4 * (amounts.checks + 3 * amounts.check_plants)
+    each = 2 * (amounts.seeds + 4 * amounts.plants) + 4 * 5 * amounts.checks
     bar = progress.add_task("", total=len(given) * each)
+    advance = partial(progress.advance, bar)
     for problem, twin in zip(given, exact, strict=True):
         for dtype in DTYPES:
             progress.update(bar, description=f"{problem.name}: symcheck in {dtype}")
-            for plant in (0.0, *STRENGTHS):
-                chosen = twin if 0 < plant < resolution(dtype) else problem
-                amount = amounts.plants if plant else amounts.seeds
-                counts += count_symcheck(chosen, dtype, plant, amount, lambda _: progress.advance(bar))
+            for chosen, plant in planted(problem, twin, resolution(dtype)):
+                amount = amounts.plants if plant or chosen is twin else amounts.seeds
+                counts += count_symcheck(chosen, dtype, plant, amount, lambda _: advance())
         progress.update(bar, description=f"{problem.name}: gradcheck, being tuned")
-        for tool, judge, note in gradchecks(problem, amounts.tuning):
+        for tool, judge, note in gradchecks(problem, twin, amounts.checks):
             progress.update(bar, description=f"{problem.name}: {tool}")
-            for plant in (0.0, *STRENGTHS):
-                chosen = twin if 0 < plant < resolution(torch.float64) else problem
-                amount = amounts.check_plants if plant else amounts.checks
-                counts.append(count_gradcheck(tool, chosen, plant, amount, judge, lambda: progress.advance(bar), note))
-    return counts
+            for chosen, plant in planted(problem, twin, resolution(torch.float64)):
+                counts.append(count_gradcheck(tool, chosen, plant, amounts.checks, judge, advance, note))
+    return totals(counts, lambda count: count.problem)
 
 
-def gradchecks(problem: Problem, tuning: int) -> list[tuple[str, Judge, str]]:
+def planted(problem: Problem, twin: Problem, finest: float) -> list[tuple[Problem, float]]:
+    """What to judge: the right gradient, at exact sizes too, and each plant, at exact sizes if it is below `finest`."""
+    return [(problem, 0.0), (twin, 0.0), *((twin if plant < finest else problem, plant) for plant in STRENGTHS)]
+
+
+def gradchecks(problem: Problem, twin: Problem, seeds: int) -> list[tuple[str, Judge, str]]:
     """The ways to call gradcheck: what each is called, how it judges, and its setting."""
-    step, tolerance = tune(problem, tuning)
+    step, tolerance = tune((problem, twin), seeds)
 
     def tuned(problem: Problem, plant: float, seed: int) -> bool:
         return is_passed(problem, plant, seed, step=step, absolute=tolerance, relative=tolerance)
@@ -232,7 +241,7 @@ def cell(count: Count) -> str:
 
 def table(counts: list[Count], title: str) -> Table:
     """A row for each tool and function."""
-    shown = Table(title=title, caption="how many gradients were called wrong")
+    shown = Table(title=title, caption=CAPTION)
     for heading in ("function", "tool", "right", *(f"off by {strength:.0e}" for strength in STRENGTHS), "ms a seed"):
         shown.add_column(heading, justify="left" if heading in ("function", "tool") else "right", no_wrap=True)
     for problem in dict.fromkeys(count.problem for count in counts):
@@ -248,19 +257,19 @@ def table(counts: list[Count], title: str) -> Table:
 
 
 def per_seed(row: dict[float, Count]) -> float:
-    """Milliseconds for each gradient that a tool judged, all inputs together, derivation included."""
-    return 1e3 * sum(count.seconds for count in row.values()) / max(1, sum(count.judged for count in row.values()))
+    """Milliseconds at each seed, by all inputs together, derivation included."""
+    return 1e3 * sum(count.seconds for count in row.values()) / max(1, sum(count.seeds for count in row.values()))
 
 
-def totals(counts: list[Count]) -> list[Count]:
-    """The counts of each tool over all functions."""
-    found: dict[tuple[str, float], Count] = {}
+def totals(counts: list[Count], named: Callable[[Count], str]) -> list[Count]:
+    """The counts of the same tool, plant and name together."""
+    found: dict[tuple[str, str, float], Count] = {}
     for count in counts:
-        total = found.setdefault((count.tool, count.plant), Count("all", count.tool, count.plant))
-        total.judged += count.judged
-        total.convicted += count.convicted
-        total.passed += count.passed
-        total.seconds += count.seconds
+        name = named(count)
+        total = found.setdefault((name, count.tool, count.plant), Count(name, count.tool, count.plant))
+        total.note = count.note if name == count.problem else ""
+        for field in ("seeds", "judged", "convicted", "passed", "seconds"):
+            setattr(total, field, getattr(total, field) + getattr(count, field))
     return list(found.values())
 
 
@@ -272,13 +281,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every count as JSON")
     options = parser.parse_args(arguments)
     seeds = options.seeds
-    amounts = Amounts(20, 5, 2, 2, 1) if options.quick else Amounts(seeds, min(seeds, 100), 50, 20, 10)
+    amounts = Amounts(20, 5, 2) if options.quick else Amounts(seeds, min(seeds, 100), min(seeds, 20))
     console = Console(width=150 if not sys.stdout.isatty() else None)
     columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         counts = run(amounts, progress)
     console.print(table(counts, "Relative errors planted in the gradient of five functions"))
-    console.print(table(totals(counts), "In all"))
+    console.print(table(totals(counts, lambda _: "all"), "In all"))
     if options.json:
         options.json.write_text(json.dumps([asdict(count) for count in counts], indent=1))
     return 0 if all(count.is_met for count in counts if count.tool.startswith("symcheck")) else 1
