@@ -246,10 +246,14 @@ def _watch_autograd(
     plain = Setting(tuple(cotangents))
     subject = _Subject("autograd", "autograd's backward", run, plain, _coarsest(tensors), True)
     usual = {name: gradient.values for name, gradient in native.items() if gradient.values is not None}
-    found = list(_why_it_differs(subject, usual))
+    differs = _differs_otherwise(subject, usual)
+    found = list(_why_it_differs(subject)) if differs else []
+    if not any(fact.kind is Kind.NONDETERMINISM for fact in found):
+        if customs:
+            found += _custom_layouts(subject, customs, _concerned(found))
+        if differs:
+            found += _input_layout(subject, _concerned(found))
     yield from found
-    if customs and not any(fact.kind is Kind.NONDETERMINISM for fact in found):
-        yield from _custom_layouts(subject, customs, [name for fact in found for name in fact.inputs])
     yield from _overwritten(binding, watch, customs)
 
 
@@ -306,7 +310,11 @@ def _watch_formula(formula: Formula, tensors: Tensors, weights: Sequence[Floats]
     except Exception:
         return  # the check itself says what it raised
     subject = _Subject("formula", what, run, plain, _coarsest(tensors), formula.takes_cotangent)
-    yield from _why_it_differs(subject, usual)
+    if _differs_otherwise(subject, usual):
+        found = list(_why_it_differs(subject))
+        if not any(fact.kind is Kind.NONDETERMINISM for fact in found):
+            found += _input_layout(subject, _concerned(found))
+        yield from found
     if watch.inputs or watch.cotangent:
         names = ", ".join([*sorted(watch.inputs), *(["cotangent"] if watch.cotangent else [])])
         said = f"{what} overwrites {names}"
@@ -337,18 +345,30 @@ def _gives_the_same_again(formula: Formula, tensors: Tensors, weights: Sequence[
 # -- what a difference comes from ---------------------------------------------------------------------------------
 
 
-def _why_it_differs(subject: _Subject, usual: Values) -> Iterator[Fact]:
-    """One run that shows whether anything differs, and if so the facts that say what."""
-    plain, factor = subject.plain, FACTOR if subject.linear else 1.0
-    scaled = replace(plain, cotangents=tuple(factor * cotangent for cotangent in plain.cotangents))
+def _concerned(facts: Sequence[Fact]) -> set[str]:
+    return {name for fact in facts for name in fact.inputs}
+
+
+def _scaled(subject: _Subject) -> tuple[Setting, float]:
+    """Another cotangent for a candidate that is linear in it, and by what its gradient must change."""
+    factor = FACTOR if subject.linear else 1.0
+    return replace(subject.plain, cotangents=tuple(factor * c for c in subject.plain.cotangents)), factor
+
+
+def _differs_otherwise(subject: _Subject, usual: Values) -> bool:
+    """Whether one run, otherwise laid out and by another cotangent, fails or gives something else than is due."""
+    scaled, factor = _scaled(subject)
     try:
         found = subject.run(replace(scaled, inputs="strided", cotangent="strided"))
-        if not any(_difference(factor * usual[n], found[n], subject.dtype) for n in usual if n in found):
-            return
-    except Exception:  # such as a view of what is not contiguous: the runs below tell which
-        pass
+    except Exception:  # such as a view of what is not contiguous
+        return True
+    return any(_difference(factor * usual[n], found[n], subject.dtype) for n in usual if n in found)
+
+
+def _why_it_differs(subject: _Subject) -> Iterator[Fact]:
+    """The facts that say what makes a candidate differ from one run to another; its inputs' layout aside."""
     try:
-        differing = _differing(subject, plain, plain)
+        differing = _differing(subject, subject.plain, subject.plain)
     except Exception:
         return
     if differing:
@@ -357,9 +377,8 @@ def _why_it_differs(subject: _Subject, usual: Values) -> Iterator[Fact]:
         yield Fact(Kind.NONDETERMINISM, subject.candidate, differing, said, advice, Verdict.OTHER)
         return
     if subject.linear:
-        yield from _nonlinear(subject, scaled)
+        yield from _nonlinear(subject, _scaled(subject)[0])
     yield from _cotangent_layout(subject)
-    yield from _input_layout(subject)
 
 
 def _nonlinear(subject: _Subject, scaled: Setting) -> Iterator[Fact]:
@@ -395,13 +414,14 @@ def _cotangent_layout(subject: _Subject) -> Iterator[Fact]:
         yield Fact(Kind.LAYOUT, subject.candidate, differing, sentence, advice, Verdict.OTHER)
 
 
-def _input_layout(subject: _Subject) -> Iterator[Fact]:
+def _input_layout(subject: _Subject, known: Collection[str]) -> Iterator[Fact]:
     """Whether the inputs' layout decides: an error only where the user's own layout is such."""
     for layout, verdict in (("own", Verdict.OTHER), ("strided", None)):
         try:
             differing = _differing(subject, subject.plain, replace(subject.plain, inputs=layout))
         except Exception:
             continue
+        differing = tuple(name for name in differing if name not in known)
         if differing:
             here = "here" if verdict else "for inputs that are not contiguous"
             said = f"{subject.what} depends on how its inputs lie in memory: {here} the gradient by"
