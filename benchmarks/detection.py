@@ -1,6 +1,6 @@
 """What symcheck and gradcheck see of relative errors planted in right gradients, and what they say of the right ones.
 
-python -m benchmarks.detection              1,000 seeds of each right gradient, 100 of each plant, 20 for gradcheck
+python -m benchmarks.detection              1,000 seeds of each right gradient, 20 of each plant, 10 for gradcheck
 python -m benchmarks.detection --quick      20 seeds, 5 of each plant, and less of gradcheck
 python -m benchmarks.detection --json FILE  every count as data, too
 
@@ -10,7 +10,8 @@ tolerance that serve each function best while the right gradient still passes; a
 
 A plant of 1e-6 or 1e-12 is the factor 1 + 1e-6 or 1 + 1e-12. Below the dtype's resolution it is an added power of two
 times the gradient, which the program holds though its result is lost when it is added; its functions have sizes whose
-constants are exact, at which the right gradients are judged too. The exit code is 1 if symcheck misses a plant or does not pass a right gradient.
+constants are exact, at which the right gradients are judged too. The exit code is 1 if symcheck misses a plant or does
+not pass a right gradient.
 """
 
 from __future__ import annotations
@@ -43,12 +44,9 @@ DTYPES = (torch.float32, torch.float64)
 PASSES = (Verdict.OK, Verdict.ROUNDING)
 STEPS = tuple(10.0**-n for n in range(1, 8))
 TOLERANCES = tuple(10 ** (-n / 4) for n in range(8, 57))  # four to a decade, from 1e-2 to 1e-14
-
+CAPTION = "how many gradients were called wrong: symcheck judges one by every input, gradcheck all together"
 
 Judge: TypeAlias = Callable[[Problem, float, int], bool]  # a problem, the error planted, the seed: whether it passes
-
-
-CAPTION = "how many gradients were called wrong: symcheck judges one by every input, gradcheck all together"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,7 @@ def is_passed(
 
 
 def tune(given: Sequence[Problem], seeds: int) -> tuple[float, float]:
-    """The step, and the smallest tolerance, absolute and relative, at which right formulas pass on all of some seeds."""
+    """The step, and the smallest tolerance, absolute and relative, at which right formulas pass at some seeds."""
     best_step, best = STEPS[0], 0  # a place in TOLERANCES: the further, the stricter
 
     def passes(step: float, place: int, seed: int) -> bool:
@@ -281,7 +279,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every count as JSON")
     options = parser.parse_args(arguments)
     seeds = options.seeds
-    amounts = Amounts(20, 5, 2) if options.quick else Amounts(seeds, min(seeds, 100), min(seeds, 20))
+    amounts = Amounts(20, 5, 2) if options.quick else Amounts(seeds, min(seeds, 20), min(seeds, 10))
     console = Console(width=150 if not sys.stdout.isatty() else None)
     columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
