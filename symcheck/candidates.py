@@ -179,10 +179,7 @@ def run_autograd(
         everything = binding.call(copies)
         outputs = [everything[place] for place in positions]
         pairs = [
-            (
-                output,
-                torch.from_numpy(np.array(cotangent)).to(output.dtype).reshape(output.shape),
-            )  # it may be written to
+            (output, torch.from_numpy(np.array(cotangent)).to(output.dtype).reshape(output.shape))
             for output, cotangent in zip(outputs, cotangents, strict=True)
             if output.requires_grad
         ]

@@ -29,6 +29,8 @@ def narrowings(program: Program, output: Array, dtype: str, given: Collection[st
         By dtype, such as ``{"float32": ("model.py:12: y = x.float()",)}``; a place without a source line is left out.
     """
     found: dict[str, dict[str, None]] = {}
+    if not any(_narrows(statement, dtype, given) for statement in program.statements):  # as in most programs
+        return {}
     for statement in _needed(program, output):
         if _narrows(statement, dtype, given):
             places = found.setdefault(statement.out.dtype, {})

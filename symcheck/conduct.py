@@ -8,78 +8,41 @@ float32 and float64 it must be of much the same size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from symcheck.binding import Binding
 from symcheck.candidates import Formula, Gradient, describe_error, run_autograd, run_formula, unit_roundoff
+from symcheck.casts import cast_fact, narrowings
 from symcheck.facts import Fact, Kind
 from symcheck.findings import Verdict
-from symcheck.layouts import Watch, custom_steps, in_layout_of, names_of, relay, strided
+from symcheck.intended import Intended
+from symcheck.layouts import Watch
+from symcheck.reruns import (
+    FACTOR,
+    Setting,
+    Subject,
+    Values,
+    apart,
+    largest_difference,
+    rerun_autograd,
+    rerun_formula,
+)
 from symcheck.sharing import computed_from, dependences, overlaps
 
-__all__ = ["observe"]
+__all__ = ["note_casts", "note_missing", "observe"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Tensors: TypeAlias = Mapping[str, Tensor]
-Values: TypeAlias = Mapping[str, Floats]
 
 SECONDS = 0.5  # that a run may take for there to be more of them
-FACTOR = -0.5  # of the cotangent, in another run: exact in every dtype
-NOTICED = 2.0**-20  # of the largest element: a smaller difference is not looked into
-ROUNDINGS = 64.0  # roundings that a difference must exceed
-SHRINKS = 2.0**10  # a difference that is so many times smaller in float64 than in float32 is rounding
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """How a candidate is run.
-
-    Attributes:
-        cotangents: by which values.
-        inputs: how the inputs lie in memory: "plain", "strided", or "own" as the user's.
-        cotangent: how the cotangent does.
-        custom: how the cotangents inside custom functions do; "" for as they come.
-        target: the dtype of everything; None for the inputs' own.
-    """
-
-    cotangents: tuple[Floats, ...]
-    inputs: str = "plain"
-    cotangent: str = "plain"
-    custom: str = ""
-    target: torch.dtype | None = None
-
-
-Run: TypeAlias = Callable[[Setting], Values]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Subject:
-    """A candidate that can be run.
-
-    Attributes:
-        candidate: as in `Finding`.
-        what: what its backward is called in sentences.
-        run: gives its gradients by input.
-        plain: the setting that the check itself runs it in.
-        dtype: the coarsest of its inputs.
-        linear: whether a cotangent is passed to it, in which it must be linear.
-        arguments: the names of inputs that the user laid out.
-    """
-
-    candidate: str
-    what: str
-    run: Run
-    plain: Setting
-    dtype: str
-    linear: bool
 
 
 def observe(
@@ -118,6 +81,27 @@ def observe(
     return tuple(facts)
 
 
+def note_missing(native: Mapping[str, Gradient], exact: Values) -> Iterator[Fact]:
+    """Inputs by which autograd returns None, and rightly: the gradient is zero."""
+    names = tuple(n for n, grad in native.items() if grad.missing and n in exact and not exact[n].any())
+    if names:
+        said = f"autograd returns None for {', '.join(names)}, which counts as zero, and zero it is"
+        yield Fact(Kind.MISSING, "autograd", names, said)
+
+
+def note_casts(intended: Intended, tensors: Tensors) -> Iterator[Fact]:
+    """Candidates whose programs compute in a narrower dtype than the input that they differentiate by."""
+    found = []
+    for (candidate, name), (program, place) in intended.programs.items():
+        dtype = str(tensors[name].dtype).removeprefix("torch.")
+        given = {array.name for array in program.inputs} - tensors.keys()  # cotangents, which come in float64
+        places = narrowings(program, program.outputs[place], dtype, given)
+        if places:
+            found.append(((candidate, dtype, places), name))
+    for (candidate, dtype, places), several in groupby(found, key=lambda pair: pair[0]):
+        yield cast_fact(candidate, tuple(name for _, name in several), dtype, places)
+
+
 def _dependences(
     binding: Binding, tensors: Tensors, positions: Sequence[int], native: Values, cotangents: Sequence[Floats]
 ) -> Iterator[Fact]:
@@ -136,96 +120,6 @@ def _dependences(
     yield from dependences(tensors, binding.wrt, nonzero)
 
 
-# -- running ------------------------------------------------------------------------------------------------------
-
-
-def _laid_out(copies: Tensors, originals: Tensors, how: str, names: Collection[str]) -> Tensors:
-    if how == "strided":
-        return {name: strided(copy) if name in names else copy for name, copy in copies.items()}
-    if how == "own":
-        return {name: in_layout_of(copy, originals[name]) if name in names else copy for name, copy in copies.items()}
-    return copies
-
-
-def _run_autograd(
-    binding: Binding, tensors: Tensors, positions: Sequence[int], watch: Watch, customs: list[str], setting: Setting
-) -> Values:
-    """Autograd's gradients in a setting; what it overwrites goes to `watch`, custom functions' names to `customs`."""
-    names = list(tensors)[: binding.arguments]
-
-    def call(copies: Tensors) -> tuple[Tensor, ...]:
-        given = _laid_out(copies, tensors, setting.inputs, names)
-        with watch.saving():
-            outputs = binding.call(given)
-        for place in dict.fromkeys(positions):
-            if outputs[place].requires_grad:
-                outputs[place].register_hook(cotangent)
-        steps = custom_steps([outputs[place] for place in positions])
-        customs[:] = names_of(steps)
-        if setting.custom:
-            for step in steps:
-                relay(step, strided if setting.custom == "strided" else Tensor.contiguous)
-        watch.begin(given)
-        return outputs
-
-    def cotangent(grad: Tensor) -> Tensor:
-        laid = strided(grad) if setting.cotangent == "strided" else grad
-        watch.hold(laid)
-        return laid
-
-    try:
-        relaid = replace(binding, call=call)
-        grads, _ = run_autograd(relaid, tensors, binding.wrt, setting.cotangents, positions, setting.target)
-    finally:
-        watch.end()
-    return {name: grad.values for name, grad in grads.items() if grad.values is not None}
-
-
-def _run_formula(formula: Formula, tensors: Tensors, watch: Watch, setting: Setting) -> Values:
-    def call(copies: Tensors, weights: Sequence[Tensor]) -> object:
-        given = _laid_out(copies, tensors, setting.inputs, list(copies))
-        weights = [strided(weight) for weight in weights] if setting.cotangent == "strided" else weights
-        watch.begin(given, weights)
-        result = formula.call(given, weights)
-        watch.end()
-        return result
-
-    gradient = run_formula(replace(formula, call=call), tensors, setting.cotangents, setting.target)
-    return {} if gradient.values is None else {formula.input: gradient.values}
-
-
-# -- comparing ----------------------------------------------------------------------------------------------------
-
-
-def _difference(first: Floats, second: Floats, dtype: str) -> float:
-    """The largest difference of two runs where both are finite; 0 where a few roundings could be the cause."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        usable = np.isfinite(first) & np.isfinite(second)
-        scale = float(np.max(np.maximum(np.abs(first), np.abs(second)), initial=0.0, where=usable))
-        apart = float(np.max(np.abs(first - second), initial=0.0, where=usable))
-    return apart if apart > max(NOTICED, ROUNDINGS * unit_roundoff(dtype)) * scale else 0.0
-
-
-def _differing(subject: _Subject, first: Setting, second: Setting, factor: float = 1.0) -> tuple[str, ...]:
-    """The inputs by which a candidate's second gradient is not `factor` times the first, beyond rounding.
-
-    Raises:
-        Exception: whatever the candidate raises.
-    """
-
-    def differences(target: torch.dtype | None, dtype: str) -> dict[str, float]:
-        one, other = (subject.run(replace(setting, target=target)) for setting in (first, second))
-        return {n: _difference(factor * one[n], other[n], dtype) for n in one if n in other}
-
-    here = differences(None, subject.dtype)
-    if not any(here.values()):
-        return ()
-    there = "float32" if subject.dtype == "float64" else "float64"
-    elsewhere = differences(getattr(torch, there), there)
-    low, high = (elsewhere, here) if subject.dtype == "float64" else (here, elsewhere)
-    return tuple(n for n in here if here[n] and elsewhere.get(n) and low[n] <= SHRINKS * high[n])
-
-
 # -- autograd -----------------------------------------------------------------------------------------------------
 
 
@@ -242,9 +136,9 @@ def _watch_autograd(
     cotangents: Sequence[Floats],
 ) -> Iterator[Fact]:
     watch, customs = Watch(), list[str]()
-    run = partial(_run_autograd, binding, tensors, positions, watch, customs)
+    run = partial(rerun_autograd, binding, tensors, positions, watch, customs)
     plain = Setting(tuple(cotangents))
-    subject = _Subject("autograd", "autograd's backward", run, plain, _coarsest(tensors), True)
+    subject = Subject("autograd", "autograd's backward", run, plain, _coarsest(tensors), True)
     usual = {name: gradient.values for name, gradient in native.items() if gradient.values is not None}
     differs = _differs_otherwise(subject, usual)
     found = list(_why_it_differs(subject)) if differs else []
@@ -273,15 +167,15 @@ def _overwritten(binding: Binding, watch: Watch, customs: Sequence[str]) -> Iter
         yield Fact(Kind.WRITES, "autograd", binding.wrt, f"{said} gradient, or is refused")
 
 
-def _custom_layouts(subject: _Subject, customs: Sequence[str], known: Collection[str]) -> Iterator[Fact]:
+def _custom_layouts(subject: Subject, customs: Sequence[str], known: Collection[str]) -> Iterator[Fact]:
     """Whether custom functions inside assume a layout of their cotangents, which others decide."""
     names = " or ".join(customs)
     laid = replace(subject.plain, custom="strided")
     try:
-        differing = tuple(n for n in _differing(subject, subject.plain, laid) if n not in known)
+        differing = tuple(n for n in apart(subject, subject.plain, laid) if n not in known)
         if not differing:
             return
-        here = _differing(subject, subject.plain, replace(subject.plain, custom="plain"))
+        here = apart(subject, subject.plain, replace(subject.plain, custom="plain"))
     except Exception as error:
         if not known:
             yield Fact(Kind.LAYOUT, "autograd", (), _fails(f"the backward of {names}", error))
@@ -303,13 +197,13 @@ def _fails(whose: str, error: Exception) -> str:
 
 def _watch_formula(formula: Formula, tensors: Tensors, weights: Sequence[Floats]) -> Iterator[Fact]:
     watch = Watch()
-    run = partial(_run_formula, formula, tensors, watch)
+    run = partial(rerun_formula, formula, tensors, watch)
     plain, what = Setting(tuple(weights)), f"the formula for {formula.input}"
     try:
         usual = run(plain)
     except Exception:
         return  # the check itself says what it raised
-    subject = _Subject("formula", what, run, plain, _coarsest(tensors), formula.takes_cotangent)
+    subject = Subject("formula", what, run, plain, _coarsest(tensors), formula.takes_cotangent)
     if _differs_otherwise(subject, usual):
         found = list(_why_it_differs(subject))
         if not any(fact.kind is Kind.NONDETERMINISM for fact in found):
@@ -339,7 +233,7 @@ def _gives_the_same_again(formula: Formula, tensors: Tensors, weights: Sequence[
     second = run_formula(replace(formula, call=call), tensors, weights).values
     if second is None or not results:
         return False
-    return not _difference(results[0].reshape(second.shape), second, _coarsest(tensors))
+    return not largest_difference(results[0].reshape(second.shape), second, _coarsest(tensors))
 
 
 # -- what a difference comes from ---------------------------------------------------------------------------------
@@ -349,26 +243,26 @@ def _concerned(facts: Sequence[Fact]) -> set[str]:
     return {name for fact in facts for name in fact.inputs}
 
 
-def _scaled(subject: _Subject) -> tuple[Setting, float]:
+def _scaled(subject: Subject) -> tuple[Setting, float]:
     """Another cotangent for a candidate that is linear in it, and by what its gradient must change."""
     factor = FACTOR if subject.linear else 1.0
     return replace(subject.plain, cotangents=tuple(factor * c for c in subject.plain.cotangents)), factor
 
 
-def _differs_otherwise(subject: _Subject, usual: Values) -> bool:
+def _differs_otherwise(subject: Subject, usual: Values) -> bool:
     """Whether one run, otherwise laid out and by another cotangent, fails or gives something else than is due."""
     scaled, factor = _scaled(subject)
     try:
         found = subject.run(replace(scaled, inputs="strided", cotangent="strided"))
     except Exception:  # such as a view of what is not contiguous
         return True
-    return any(_difference(factor * usual[n], found[n], subject.dtype) for n in usual if n in found)
+    return any(largest_difference(factor * usual[n], found[n], subject.dtype) for n in usual if n in found)
 
 
-def _why_it_differs(subject: _Subject) -> Iterator[Fact]:
+def _why_it_differs(subject: Subject) -> Iterator[Fact]:
     """The facts that say what makes a candidate differ from one run to another; its inputs' layout aside."""
     try:
-        differing = _differing(subject, subject.plain, subject.plain)
+        differing = apart(subject, subject.plain, subject.plain)
     except Exception:
         return
     if differing:
@@ -381,16 +275,16 @@ def _why_it_differs(subject: _Subject) -> Iterator[Fact]:
     yield from _cotangent_layout(subject)
 
 
-def _nonlinear(subject: _Subject, scaled: Setting) -> Iterator[Fact]:
+def _nonlinear(subject: Subject, scaled: Setting) -> Iterator[Fact]:
     """Whether a gradient fails to follow the cotangent, and whether it ignores it."""
     try:
-        differing = _differing(subject, subject.plain, scaled, FACTOR)
+        differing = apart(subject, subject.plain, scaled, FACTOR)
         if not differing:
             return
         one, other = subject.run(subject.plain), subject.run(scaled)
     except Exception:
         return
-    same = tuple(n for n in differing if not _difference(one[n], other[n], subject.dtype))
+    same = tuple(n for n in differing if not largest_difference(one[n], other[n], subject.dtype))
     others = tuple(n for n in differing if n not in same)
     for names, said in ((same, "ignores its cotangent"), (others, "is not linear in its cotangent")):
         if names:
@@ -401,9 +295,9 @@ def _nonlinear(subject: _Subject, scaled: Setting) -> Iterator[Fact]:
             yield Fact(Kind.COTANGENT, subject.candidate, names, sentence, advice, Verdict.FORMULA)
 
 
-def _cotangent_layout(subject: _Subject) -> Iterator[Fact]:
+def _cotangent_layout(subject: Subject) -> Iterator[Fact]:
     try:
-        differing = _differing(subject, subject.plain, replace(subject.plain, cotangent="strided"))
+        differing = apart(subject, subject.plain, replace(subject.plain, cotangent="strided"))
     except Exception as error:
         yield Fact(Kind.LAYOUT, subject.candidate, (), _fails(subject.what, error))
         return
@@ -414,11 +308,11 @@ def _cotangent_layout(subject: _Subject) -> Iterator[Fact]:
         yield Fact(Kind.LAYOUT, subject.candidate, differing, sentence, advice, Verdict.OTHER)
 
 
-def _input_layout(subject: _Subject, known: Collection[str]) -> Iterator[Fact]:
+def _input_layout(subject: Subject, known: Collection[str]) -> Iterator[Fact]:
     """Whether the inputs' layout decides: an error only where the user's own layout is such."""
     for layout, verdict in (("own", Verdict.OTHER), ("strided", None)):
         try:
-            differing = _differing(subject, subject.plain, replace(subject.plain, inputs=layout))
+            differing = apart(subject, subject.plain, replace(subject.plain, inputs=layout))
         except Exception:
             continue
         differing = tuple(name for name in differing if name not in known)

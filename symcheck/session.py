@@ -26,7 +26,7 @@ from symcheck.candidates import (
     to_float64,
 )
 from symcheck.certification import Certification
-from symcheck.conduct import observe
+from symcheck.conduct import note_casts, note_missing, observe
 from symcheck.differences import MOST_EVALUATIONS, Differences, differentiate
 from symcheck.errors import Misuse, NonDeterministic, SymcheckError
 from symcheck.estimates import compare_with_differences, judge_differences, report_differences
@@ -50,6 +50,7 @@ Run2: TypeAlias = Callable[[torch.dtype | None, Tensors], Floats | None]
 Outputs: TypeAlias = "list[Floats] | None"  # None where the function raised
 
 DIFFERENCES = "finite differences"
+UNREMARKABLE = 8  # checks of a session in which nothing is noticed of how candidates behave, and then no more is looked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +71,7 @@ class Session:
         self.cotangent, self.seed = cotangent, seed
         self.confirmed: dict[tuple[int, Key], bool] = {}  # whether a candidate's program is what it runs
         self.generic: set[tuple[int, Key]] = set()  # programs that were held against the gradient's at a generic input
+        self.unremarkable = 0  # checks in which nothing was noticed of how the candidates behave
         self._intended: dict[int, Intended] = {}
         self.verified: set[Derived] = set()  # references that were held against the function at an input nearby
         self._derived: dict[tuple[Any, ...], list[Derived | SymcheckError]] = {}
@@ -169,20 +171,24 @@ class _Check:
         return self._outcome(self._without_reference(blocked), {})
 
     def _outcome(self, findings: Sequence[Finding], gradients: Mapping[str, Floats]) -> Outcome:
-        findings, notes = with_facts(findings, self.conduct), (*self.notes, *notes_of(self.conduct))
-        return Outcome(tuple(findings), notes, gradients, self.cotangents)
+        facts = list(self.conduct)
+        if gradients:
+            facts += note_missing(self._native[0], gradients)
+            facts += note_casts(self._trials.intended, self.tensors)
+        notes = (*self.notes, *notes_of(facts))
+        return Outcome(tuple(with_facts(findings, facts)), notes, gradients, self.cotangents)
 
     @cached_property
     def conduct(self) -> tuple[Fact, ...]:
         """How the candidates behave when they are run again; nothing where the function itself is another each time."""
-        outputs = self._native[1]
-        if outputs is None or not all(map(repeats, self.first, outputs)):
+        native, outputs = self._native
+        unsteady = outputs is not None and not all(map(repeats, self.first, outputs))
+        if unsteady or self.session.unremarkable >= UNREMARKABLE:
             return ()
         formulas = [(formula, self._weights(formula)) for formula in self.formulas]
-        native = self._native[0]
-        return observe(
-            self.binding, self.tensors, self.positions, native, self.cotangents, formulas, self._native_seconds
-        )
+        facts = observe(self.binding, self.tensors, self.positions, native, self.cotangents, formulas, self._seconds)
+        self.session.unremarkable += not facts
+        return facts
 
     def _blocked(self) -> _Blocked | None:
         derived = self.session.derived(self.tensors)
@@ -227,7 +233,7 @@ class _Check:
     def _native(self) -> tuple[dict[str, Gradient], Outputs]:
         start = time.perf_counter()
         found = self._autograd(None, self.tensors)
-        self._native_seconds = time.perf_counter() - start
+        self._seconds = time.perf_counter() - start
         return found
 
     @cached_property

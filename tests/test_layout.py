@@ -72,6 +72,7 @@ FLOORS = [
     ("limits", 7),
     ("sharing", 7),
     ("layouts", 7.2),
+    ("reruns", 7.5),
     ("origins", 7),
     ("factors", 7),
     ("intended", 7.5),
