@@ -89,8 +89,8 @@ LAYERS: dict[str, Layer] = {
     "sinh": lambda x, w: torch.sinh(x.clamp(-4, 4)),
     "lgamma": lambda x, w: torch.lgamma(x.abs() + 0.2),
     "logaddexp": lambda x, w: torch.logaddexp(x, w[0].expand_as(x)),
-    "prod": lambda x, w: x.prod(-1, keepdim=True) + x,
 }
+# No product: autograd divides by its factors where none is 0, and traces another backward.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
