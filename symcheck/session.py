@@ -251,8 +251,7 @@ class _Check:
 
         def remarks() -> str:
             said = ["autograd returns None: it sees no path to this input"] if gradient.missing else []
-            stops = self._stops
-            return "; ".join([*said, *([f"autograd is stopped by {', '.join(stops)}"] if stops else [])])
+            return "; ".join([*said, *self._stops])
 
         return self._judge(("autograd", name), gradient, run, self.cotangents, remarks)
 
@@ -284,9 +283,11 @@ class _Check:
         return replace(found, reason=f"{found.reason}; judged by the precision ladder: {judged}")
 
     @cached_property
-    def _stops(self) -> tuple[str, ...]:
+    def _stops(self) -> list[str]:
+        """Where autograd is stopped, as one remark, or none."""
         leaves = {name: t.detach().requires_grad_(name in self.wrt).clone() for name, t in self.tensors.items()}
-        return find_stops(self.binding.call, leaves)
+        stops = find_stops(self.binding.call, leaves)
+        return [f"autograd is stopped by {', '.join(stops)}"] if stops else []
 
     # -- formulas -------------------------------------------------------------------------------------------------
 
@@ -381,7 +382,9 @@ class _Check:
         for candidate, name, weights, run in self._candidates():
             differences = (at_ones if weights is self.ones else found).get(name)
             if isinstance(differences, Differences):
-                findings.append(_compare(blocked, candidate, name, run, differences))
+                found_alone = _compare(blocked, candidate, name, run, differences)
+                stops = self._stops if candidate == "autograd" else []
+                findings.append(replace(found_alone, reason="; ".join([found_alone.reason, *stops])))
             else:
                 findings.append(_undecided(blocked, candidate, name))
         for name in self.wrt:

@@ -1,10 +1,11 @@
-"""Where autograd is told to stop: `no_grad`, `detach` and `.data`, with the user's source lines."""
+"""Where autograd is stopped: by `no_grad`, `detach`, a copy that it does not follow, a backward that returns None."""
 
 from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,11 +15,23 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from symcheck.layouts import CustomStep, custom_steps, names_of
+
 __all__ = ["find_stops"]
 
 LIBRARIES = tuple(str(Path(file).parent) for file in (__file__, torch.__file__))  # whose frames are not the user's
 
-DETACHING = {Tensor.detach: "detach", Tensor.detach_: "detach_", vars(torch._C.TensorBase)["data"].__get__: ".data"}
+STOPPING = {  # of a tensor that needs a gradient these give one, or numbers, through which none flows
+    Tensor.detach: "detach",
+    Tensor.detach_: "detach_",
+    vars(torch._C.TensorBase)["data"].__get__: ".data",
+    torch.tensor: "torch.tensor",
+    Tensor.new_tensor: "new_tensor",
+    Tensor.item: "item",
+    Tensor.tolist: "tolist",
+    Tensor.__float__: "float",
+    Tensor._make_subclass: "Parameter",
+}
 
 
 def find_stops(call: Callable[[Mapping[str, Tensor]], Any], tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
@@ -35,8 +48,27 @@ def find_stops(call: Callable[[Mapping[str, Tensor]], Any], tensors: Mapping[str
     """
     watch = _Watch()
     with torch.enable_grad(), watch:
-        call(tensors)
-    return tuple(dict.fromkeys(watch.stops))
+        outputs = call(tensors)
+    return tuple(dict.fromkeys([*watch.stops, *_dropped(outputs, tensors.values())]))
+
+
+def _dropped(outputs: Iterable[Tensor], tensors: Iterable[Tensor]) -> list[str]:
+    """The custom functions whose backward returns None for a tensor that needs a gradient."""
+    ends = [output for output in outputs if output.requires_grad]
+    steps = custom_steps(ends)
+    found: list[str] = []
+
+    def hook(step: CustomStep, given: Sequence[Tensor | None], *_: Any) -> None:
+        needed = [parent is not None for parent, _ in step.next_functions]
+        if any(need and grad is None for need, grad in zip(needed, given, strict=False)):
+            found.append(f"the backward of {next(names_of([step]))}, which returns None")
+
+    for step in steps:
+        step.register_hook(partial(hook, step))
+    wanted = [tensor for tensor in tensors if tensor.requires_grad]
+    if steps and wanted:
+        torch.autograd.grad(ends, wanted, [torch.ones_like(end) for end in ends], allow_unused=True)
+    return found
 
 
 class _Watch(TorchFunctionMode):
@@ -51,8 +83,10 @@ class _Watch(TorchFunctionMode):
         if func is torch._C._set_grad_enabled:
             self.region = "" if args[0] else f"no_grad{_user_line()}"
         elif any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves((args, kwargs))):
-            if func in DETACHING:
-                self.stops.append(f"{DETACHING[func]}{_user_line()}")
+            if func in STOPPING:
+                self.stops.append(f"{STOPPING[func]}{_user_line()}")
+            elif func is torch.autograd.grad and not (kwargs or {}).get("create_graph") and len(args) < 5:
+                self.stops.append(f"autograd.grad without create_graph=True{_user_line()}")
             elif self.region and not torch.is_grad_enabled():
                 self.stops.append(self.region)
                 self.region = ""

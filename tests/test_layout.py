@@ -65,7 +65,7 @@ FLOORS = [
     ("precision", 6),
     ("candidates", 7),
     ("points", 7),
-    ("stops", 7),
+    ("stops", 7.5),
     ("reference", 7),
     ("neighbours", 7),
     ("separation", 7),
