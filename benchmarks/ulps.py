@@ -174,7 +174,8 @@ def _moved_by_argument(
             ball * (1 + to_ball(np.asarray(2.0**-60)).item()) if place == n else ball for n, ball in enumerate(balls)
         ]
         change = np.asarray(Ball.namespace[name](*leading, *step) - exact, dtype=object)
-        total += np.nan_to_num(np.abs(enclosures(change)[0])) * 2.0**60
+        with np.errstate(over="ignore"):
+            total += np.nan_to_num(np.abs(enclosures(change)[0])) * 2.0**60
     return total
 
 
