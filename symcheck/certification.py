@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -19,6 +20,7 @@ from symcheck.intended import Intended
 from symcheck.limits import GROWING, KINK, NOWHERE, SMOOTH, Limit, difference_limit, find_limits
 from symcheck.neighbours import nudged
 from symcheck.program import Array, Program
+from symcheck.readings import perturbed
 from symcheck.reference import Derived, Point, numeric
 from symcheck.refinement import evaluate_sharply
 from symcheck.separation import Joint, Key, Separation
@@ -34,6 +36,7 @@ SECONDS = 8.0  # of ball arithmetic that one evaluation at the input may take
 MORE_SECONDS = 30.0  # that everything else may take: neighbours, limits, conditioning
 NUDGES = 6  # moves by one ulp whose largest effect is the conditioning
 SPREAD = 16.0  # how many times the effect of such moves an error may be that the data explain
+SHARP = 2.0**-32  # of the tensor's largest element: a float64 bound that is enough for a formula that is proved
 QUOTIENTS = 8  # elements whose derivative is found from difference quotients, where nothing else defines it
 ALIKE = 2.0**-40  # relative distance of two limits in float64 that are one
 
@@ -124,7 +127,7 @@ class Certification:
 
     def _separate(self, joint: Joint, plain: bool, keys: Sequence[Key]) -> dict[Key, Separation]:
         point = self.points(plain)
-        if all(joint.is_same(key) and _is_sharp(point, key[1]) for key in keys):
+        if all(joint.is_same(key) and self._is_sharp(joint, point, key[1]) for key in keys):
             return {key: _identical(point, key[1]) for key in keys}
         found = joint.separate(self.given(plain), keys, self.generator)
         suspects = [key for key in keys if found[key].apart.any()]
@@ -136,6 +139,17 @@ class Certification:
                     self.note(f"{name_of(key)} equals the gradient to the precision of its data, not beyond")
                     found[key] = replace(found[key], apart=found[key].apart & ~explained)
         return found
+
+    def _is_sharp(self, joint: Joint, point: Point, name: str) -> bool:
+        """Whether float64 knows the gradient well enough, where the formula needs no proof."""
+        exact = point.gradients[name]
+        if not (np.isfinite(exact.errors) & np.isfinite(exact.values)).all():
+            return False
+        if joint.seconds > SECONDS:
+            return True
+        scale = float(np.max(np.abs(exact.values), initial=0.0))
+        narrow = max(self.roundoffs.values(), default=0.0) > 2.0**-53 or joint.seconds > 0.1
+        return narrow and bool((exact.errors <= SHARP * scale).all())
 
     def _data_spread(
         self, joint: Joint, plain: bool, keys: Sequence[Key], found: Mapping[Key, Separation], moves: int = 3
@@ -155,14 +169,20 @@ class Certification:
         return spread
 
     def _nudged(self, program: Program, plain: bool) -> tuple[Program, Given]:
-        """The inputs and the real constants of a program, every number moved by one ulp of its dtype."""
+        """The inputs and the constants of a program, every inexact number moved by one ulp of its dtype."""
         given = nudged(self.given(plain), self.generator, self.roundoffs)
         constants = dict(program.constants)
         for array, value in program.constants.items():
             if array.is_real and value.dtype != object:
                 one = {array.name: unit_roundoff(array.dtype)}
                 constants[array] = nudged({array.name: value}, self.generator, one)[array.name]
-        return replace(program, constants=constants), given
+        signs: dict[float, int] = {}
+
+        def by_one_ulp(value: float) -> Fraction:
+            ulp = Fraction(2) ** (-23 if float(np.float32(value)) == value else -52)
+            return 1 + signs.setdefault(value, int(self.generator.choice([-1, 1]))) * ulp
+
+        return perturbed(replace(program, constants=constants), by_one_ulp), given
 
     # -- undefined and open elements ------------------------------------------------------------------------------
 
@@ -279,8 +299,8 @@ class Certification:
         for _ in range(NUDGES):
             moved = evaluate_sharply(*self._nudged(only, plain))[0][0]
             with np.errstate(invalid="ignore"):
-                change = np.fmax(change, np.abs(moved - here))
-        return change
+                change = np.maximum(change, np.abs(moved - here))
+        return np.where(np.isnan(change), np.inf, change)  # what is not known to be well-conditioned is not accused
 
     def note(self, text: str) -> None:
         if text not in self.notes:
@@ -298,11 +318,6 @@ def restricted(program: Program, places: Sequence[int]) -> Program:
             needed.update(array.name for array in statement.arrays)
     constants = {array: value for array, value in program.constants.items() if array.name in needed}
     return Program(program.inputs, constants, tuple(reversed(kept)), outputs)
-
-
-def _is_sharp(point: Point, name: str) -> bool:
-    exact = point.gradients[name]
-    return bool((np.isfinite(exact.errors) & np.isfinite(exact.values)).all())
 
 
 def _identical(point: Point, name: str) -> Separation:

@@ -20,6 +20,7 @@ from symcheck.factors import advise_by_factor, describe_factor
 from symcheck.findings import Finding, Verdict, Worst
 from symcheck.judgement import ATOL, BOUNDARY, INFINITE, RTOL, count_ulps
 from symcheck.limits import Limit
+from symcheck.rounding import Rounded
 from symcheck.separation import Separation
 
 __all__ = ["Choice", "Trial", "judge_certified"]
@@ -60,7 +61,7 @@ class Trial:
         choose: explains the elements that depend on open decisions.
         intended_limit: what its program tends to where it is undefined.
         origin: the operator and source line that first gave an infinity or NaN, or "".
-        bounds: how far rounding can have moved each element; None where that was not asked.
+        rounded: how far rounding can have moved each element; None where that was not asked.
         blame: the operation that contributed most of the rounding, or "".
         remarks: what else is known of a wrong gradient, such as where autograd was stopped.
         better: advice on a form that loses less, or "".
@@ -79,10 +80,15 @@ class Trial:
     choose: Callable[[], Choice]
     intended_limit: Callable[[], Limit | None]
     origin: Callable[[], str]
-    bounds: Floats | None
+    rounded: Rounded | None
     blame: Callable[[], str]
     remarks: Callable[[], str]
     better: Callable[[], str]
+
+    @property
+    def bounds(self) -> Floats | None:
+        """On the rounding error of each element; None where that was not asked."""
+        return None if self.rounded is None else self.rounded.bounds
 
 
 def judge_certified(trial: Trial) -> Finding:
@@ -225,6 +231,10 @@ def _unstable(trial: Trial, parts: _Parts) -> Finding | None:
     lost = _digits_lost(trial, parts)
     if not lost.any():
         return None
+    if trial.rounded is not None and trial.rounded.open[lost].all():
+        # The program decides differently in floating point than in exact arithmetic: a kink within rounding's reach.
+        reason = f"rounding decides a branch differently than exact arithmetic does, at {_count(lost)}: a kink is near"
+        return _finding(trial, parts, Verdict.NONSMOOTH, _with(_right(trial), reason), lost)
     blame = trial.blame()
     where = _worst(trial, lost)
     value = abs(float(trial.exact.values[where]))

@@ -42,10 +42,12 @@ class Rounded:
     Attributes:
         values: the program in exact arithmetic, to the accuracy of float64; the output's shape.
         bounds: on |computed - exact|, in the output's own unit; inf where there is no bound.
+        open: where rounding may make a decision fall differently; the bound covers both branches.
     """
 
     values: Floats
     bounds: Floats
+    open: NDArray[np.bool_]
 
 
 def rounding_bounds(program: Program, given: Mapping[str, NDArray[np.generic]]) -> list[Rounded]:
@@ -90,7 +92,8 @@ def _rounded(value: Bounded) -> Rounded:
     error = np.zeros(()) if value.error is None else value.error
     bounds = np.broadcast_to(error, value.value.shape)
     known = np.isfinite(value.value) & np.isfinite(bounds)
-    return Rounded(np.array(value.value, dtype=np.float64), np.where(known, bounds, np.inf))
+    opened = np.broadcast_to(False if value.open is None else value.open, value.value.shape)
+    return Rounded(np.array(value.value, dtype=np.float64), np.where(known, bounds, np.inf), opened)
 
 
 class _KernelBound(Bound):

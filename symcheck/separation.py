@@ -36,7 +36,7 @@ PRECISIONS = (192, 384, 768, 1536, 3072, 4096)  # bits; the last is the cap
 SHARP = 2.0**-100  # radius below which an overlap counts, beside the tensor's largest element
 NOTHING = 2.0**-240  # the same for a tensor that is zero but for its radius, beside the cotangent
 SUBNORMAL = 2.0**-1074
-ULPS, MOVES = 16, 4  # how far constants are moved together, and how often
+ULPS, MOVES = 16, 6  # how far constants are moved together at most, and how often
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -221,7 +221,7 @@ class Joint:
             for value in sorted(inexact(self.program)):
                 single = float(np.float32(value)) == value
                 ulp = Fraction(2) ** (-23 if single else -52)
-                moves[value] = 1 + int(generator.choice([-1, 1])) * ULPS * ulp
+                moves[value] = 1 + int(generator.choice([-1, 1]) * generator.integers(ULPS // 2, ULPS + 1)) * ulp
             values = self.evaluate(given, bits, perturbed(self.program, lambda value, m=moves: m[value]))  # type: ignore[misc]
             for key in keys:
                 moved = self._compare(values, key, cotangent)

@@ -20,7 +20,7 @@ from symcheck.intended import Intended
 from symcheck.ladder import MOVES, Ladder
 from symcheck.origins import first_nonfinite
 from symcheck.points import moved, rounded
-from symcheck.rounding import rounding_bounds
+from symcheck.rounding import Rounded, rounding_bounds
 from symcheck.separation import Key
 
 __all__ = ["Trials"]
@@ -118,15 +118,15 @@ class Trials:
     def _origin(self, key: Key) -> str:
         return first_nonfinite(self.intended.programs[key][0], self._given(key))
 
-    def _bounds(self, key: Key) -> Floats | None:
+    def _bounds(self, key: Key) -> Rounded | None:
         program, place = self.intended.programs[key]
         if sum(statement.out.size for statement in program.statements) > LARGE:
             return None
         number = (id(program), key[0] == "formula")
         if number not in self._known_bounds:
-            self._known_bounds[number] = [found.bounds for found in rounding_bounds(program, self._given(key))]
+            self._known_bounds[number] = rounding_bounds(program, self._given(key))
         return self._known_bounds[number][place]
 
     @cached_property
-    def _known_bounds(self) -> dict[tuple[int, bool], list[Floats]]:
+    def _known_bounds(self) -> dict[tuple[int, bool], list[Rounded]]:
         return {}
