@@ -22,20 +22,28 @@ def is_moved(statement: Statement) -> bool:
     """Whether a statement only hands on elements of its result's dtype, or their negatives, so that nothing rounds."""
     if any(array.is_real and array.dtype != statement.out.dtype for array in statement.arrays):
         return False
-    if isinstance(statement, Equation):
-        return not statement.summed and _hands_on(statement.body)
-    return not isinstance(statement, Scatter)
+    if not isinstance(statement, Equation):
+        return not isinstance(statement, Scatter)
+    handed = None if statement.summed else _handed_on(statement.body)
+    if handed is None or any(symbol.name.startswith("c") for symbol in handed):
+        return False
+    integers = {read_symbol(n) for n, read in enumerate(statement.reads) if not read.array.is_real}
+    return not (statement.out.is_real and handed & integers)
 
 
 @cache
-def _hands_on(body: sp.Expr) -> bool:
+def _handed_on(body: sp.Expr) -> frozenset[sp.Symbol] | None:
+    """The symbols whose values a body may be, up to their signs; None if it computes anything."""
     if isinstance(body, sp.Piecewise):
-        return all(_hands_on(value) for value, _ in body.args)
+        parts = [_handed_on(value) for value, _ in body.args]
+        return None if None in parts else frozenset().union(*(part for part in parts if part is not None))
     if isinstance(body, sp.Abs):
-        return _hands_on(body.args[0])
+        return _handed_on(body.args[0])
     if body.is_Mul and body.args[0] == -1 and len(body.args) == 2:
-        return _hands_on(body.args[1])
-    return bool(body.is_Symbol or body in (0, 1, -1) or body in (sp.oo, -sp.oo))
+        return _handed_on(body.args[1])
+    if body.is_Symbol:
+        return frozenset({body})
+    return frozenset() if body in (0, 1, -1) or body in (sp.oo, -sp.oo) else None
 
 
 def widen(builder: Builder, start: int, results: Sequence[Array | None]) -> list[Array | None]:

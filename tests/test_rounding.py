@@ -156,6 +156,16 @@ def test_moving_elements_rounds_nothing(dtype):
     assert (bound.bounds == 0).all()
 
 
+def test_integers_beyond_a_dtypes_digits_are_rounded():
+    """257 has nine bits; bfloat16 holds eight."""
+    x = drawn(2, dtype="bfloat16")
+    n = torch.tensor([257, 2**24 + 1])
+    for dtype in (torch.bfloat16, torch.float32):
+        computed, bound = forward(lambda x, n, dtype=dtype: n.to(dtype) + 0 * x.sum(), x=x, n=n)
+        assert not exceeds(computed, bound).any()
+    assert computed[1] != 2**24 + 1
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_a_literal_is_off_by_one_rounding(dtype):
     """x * 0.1: the literal, the product, and in half precision what is kept; the literal 0.5 is exact."""
