@@ -19,13 +19,13 @@ BARE: sp.Expr = read_symbol(0)
 
 
 def is_moved(statement: Statement) -> bool:
-    """Whether a statement only hands on elements of its result's dtype, or their negatives, so that nothing rounds."""
+    """Whether a statement only hands on elements of its result's dtype, their negatives, or literals cast to it."""
     if any(array.is_real and array.dtype != statement.out.dtype for array in statement.arrays):
         return False
     if not isinstance(statement, Equation):
         return not isinstance(statement, Scatter)
     handed = None if statement.summed else _handed_on(statement.body)
-    if handed is None or any(symbol.name.startswith("c") for symbol in handed):
+    if handed is None:
         return False
     integers = {read_symbol(n) for n, read in enumerate(statement.reads) if not read.array.is_real}
     return not (statement.out.is_real and handed & integers)
