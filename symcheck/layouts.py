@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -35,7 +35,9 @@ def in_layout_of(tensor: Tensor, like: Tensor) -> Tensor:
         return tensor
     if any(size > 1 and stride == 0 for size, stride in zip(like.shape, like.stride(), strict=True)):
         return tensor
-    return torch.empty_strided(like.shape, like.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    empty = torch.empty_strided(like.shape, like.stride(), dtype=tensor.dtype, device=tensor.device)
+    empty.untyped_storage().fill_(0)
+    return empty.copy_(tensor)
 
 
 def custom_steps(outputs: Sequence[Tensor]) -> list[CustomStep]:
@@ -61,11 +63,13 @@ class Watch:
         inputs: the names of those that were overwritten.
         cotangent: whether a cotangent was.
         saved: whether something that the forward saved was.
+        follows_saving: whether what is saved is followed; `torch.func` inside a function does not allow it.
     """
 
     inputs: set[str] = field(default_factory=set)
     cotangent: bool = False
     saved: bool = False
+    follows_saving: bool = True
     _given: list[tuple[str, Tensor, Tensor]] = field(default_factory=list)
     _cotangents: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     _kept: list[tuple[Tensor, int]] = field(default_factory=list)
@@ -73,6 +77,8 @@ class Watch:
 
     def saving(self) -> AbstractContextManager[Any]:
         """Notes what autograd saves inside the block."""
+        if not self.follows_saving:
+            return nullcontext()
 
         def pack(tensor: Tensor) -> Tensor:
             self._packed.append(tensor)

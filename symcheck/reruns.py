@@ -120,6 +120,9 @@ def rerun_autograd(
     try:
         relaid = replace(binding, call=call)
         grads, _ = run_autograd(relaid, tensors, binding.wrt, setting.cotangents, positions, setting.target)
+    except Exception:
+        watch.follows_saving = False
+        raise
     finally:
         watch.end()
     return {name: grad.values for name, grad in grads.items() if grad.values is not None}

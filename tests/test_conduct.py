@@ -265,6 +265,16 @@ def test_a_function_that_reads_memory_is_a_note_unless_its_input_lies_so():
     assert check(diagonals, (drawn(3, 4),), budget=0)["autograd", "x"].verdict is Verdict.OK
     found, _ = seen(diagonals, (drawn(4, 3).t(),))
     assert found[Kind.LAYOUT, "autograd", ("x",)] is None  # a transposed copy keeps its strides
+    found, _ = seen(diagonals, (drawn(24)[::2],))  # a copy does not, so that autograd at these tensors is another
+    assert found == {(Kind.LAYOUT, "autograd", ("x",)): Verdict.OTHER}
+
+
+def test_a_function_that_differentiates_inside():
+    """torch.func refuses that what is saved be followed; everything else is looked at."""
+    inside = lambda f: lambda x: torch.func.grad(lambda y: f(y).sum())(x)  # noqa: E731
+    assert seen(inside(lambda y: y**3), (drawn(3, 4),))[1] == ()
+    found, _ = seen(inside(lambda y: y.as_strided((2, 3), (5, 1)) ** 3), (drawn(3, 4),))
+    assert found == {(Kind.LAYOUT, "autograd", ("x",)): None}
 
 
 # -- what is overwritten
