@@ -76,6 +76,13 @@ class Blame:
     cancellation: Cancellation | None
     bits_lost: float
 
+    @property
+    def operation(self) -> str:
+        """The operator and line that is to be changed: where digits are lost, else whose rounding is largest."""
+        if self.cancellation is None or self.bits_lost < TELLING:
+            return _place(self.operator, self.source)
+        return _place(self.cancellation.operator, self.cancellation.source)
+
     def __str__(self) -> str:
         lost = f"{self.share:.0%} of the rounding is that of {_place(self.operator, self.source)}"
         if self.cancellation is None or self.bits_lost < TELLING:

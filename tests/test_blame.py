@@ -46,12 +46,14 @@ def test_a_one_pass_variance():
     assert 1e5 < found.cancellation.factor < 1e8
     assert 15 < found.bits_lost < 24
     assert "digits are lost in aten.sub.Tensor at test_blame.py" in str(found)
+    assert found.operation.startswith("aten.sub.Tensor at test_blame.py")
 
 
 def test_two_passes_lose_little():
     """The right twin: x - mean cancels as well, and harmlessly, for x is exact."""
     found = blamed(two_passes, shift=1000.0)
     assert found.bits_lost < 6
+    assert not found.operation.startswith("aten.sub")
 
 
 def test_a_tail_is_blamed_on_the_forward_line_of_its_derivative():
