@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from symcheck.arithmetic.decisions import Decision, both, either_of, negate
 from symcheck.arithmetic.double import argument_selection, inverse_positions
-from symcheck.arithmetic.enclosures import ENCLOSURES
+from symcheck.arithmetic.enclosures import ENCLOSURES, integer_power
 from symcheck.arithmetic.layout import Contraction
 
 __all__ = [
@@ -62,9 +62,6 @@ class _Absent:
         return other
 
     def __truediv__(self, other: Any) -> Any:
-        return self
-
-    def __pow__(self, exponent: int) -> Any:
         return self
 
     def __repr__(self) -> str:
@@ -174,7 +171,7 @@ _power: Any = _each(ENCLOSURES["power"][0], 2)
 
 def _raise(base: Any, exponent: Any) -> Any:
     if isinstance(exponent, int) and exponent > 0 and np.asarray(base).dtype == object:
-        return np.asarray(base, dtype=object) ** exponent
+        return integer_power(base, exponent)
     return _power(base, exponent)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import flint
 
-__all__ = ["ENCLOSURES"]
+__all__ = ["ENCLOSURES", "integer_power"]
 
 arb = flint.arb
 
@@ -25,9 +25,22 @@ def _reciprocal_root(x: Any) -> Any:
     return arb("inf") if x == 0 else x.rsqrt()
 
 
+def integer_power(x: Any, n: int) -> Any:
+    """x^n by multiplication; arb's own power is NaN for a ball around 0. Elementwise for arrays, where n > 0."""
+    if n < 0:
+        return arb("inf") if x == 0 else 1 / integer_power(x, -n)
+    result: Any = None
+    while n:
+        if n & 1:
+            result = x if result is None else result * x
+        n >>= 1
+        x = x * x if n else x
+    return arb(1) if result is None else result
+
+
 def _power(x: Any, y: Any) -> Any:
     if y.is_integer():
-        return arb("inf") if x == 0 and y < 0 else x ** int(y.unique_fmpz())
+        return integer_power(x, int(y.unique_fmpz()))
     if x == 0 and y > 0:
         return arb(0)
     return x**y
