@@ -12,7 +12,7 @@ from torch import Tensor
 
 from symcheck.candidates import is_same
 
-__all__ = ["CustomStep", "Watch", "custom_steps", "in_layout_of", "names_of", "relay", "strided"]
+__all__ = ["CustomStep", "Watch", "custom_steps", "in_strides", "names_of", "relay", "strided"]
 
 Tensors: TypeAlias = Mapping[str, Tensor]
 CustomStep: TypeAlias = Any  # a step of autograd's graph whose backward is the user's Python code
@@ -29,13 +29,12 @@ def strided(tensor: Tensor) -> Tensor:
     return torch.stack([turned, torch.full_like(turned, FILLER)], -1)[..., 0].permute(backwards)
 
 
-def in_layout_of(tensor: Tensor, like: Tensor) -> Tensor:
-    """The values of one tensor with the strides of another, unless its elements share memory."""
-    if like.layout is not torch.strided or tensor.stride() == like.stride():
+def in_strides(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """The same values with other strides, unless elements would share memory; autograd knows where they come from."""
+    shared = any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, strides, strict=True))
+    if shared or tensor.stride() == strides:
         return tensor
-    if any(size > 1 and stride == 0 for size, stride in zip(like.shape, like.stride(), strict=True)):
-        return tensor
-    empty = torch.empty_strided(like.shape, like.stride(), dtype=tensor.dtype, device=tensor.device)
+    empty = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
     empty.untyped_storage().fill_(0)
     return empty.copy_(tensor)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from symcheck.binding import Binding
 from symcheck.candidates import Formula, run_autograd, run_formula, unit_roundoff
-from symcheck.layouts import Watch, custom_steps, in_layout_of, names_of, relay, strided
+from symcheck.layouts import Watch, custom_steps, in_strides, names_of, relay, strided
 
 __all__ = [
     "FACTOR",
@@ -83,22 +83,28 @@ class Subject:
 # -- running ------------------------------------------------------------------------------------------------------
 
 
-def _laid_out(copies: Tensors, originals: Tensors, how: str, names: Collection[str]) -> Tensors:
-    if how == "strided":
-        return {name: strided(copy) if name in names else copy for name, copy in copies.items()}
-    if how == "own":
-        return {name: in_layout_of(copy, originals[name]) if name in names else copy for name, copy in copies.items()}
-    return copies
+def _laying_out(tensors: Tensors, names: Collection[str], how: str) -> Callable[[Tensors], Tensors]:
+    """How copies of some tensors are laid out, those named; by strides that are read here, outside any mode."""
+    strides = {name: tensors[name].stride() for name in names if tensors[name].layout is torch.strided}
+
+    def lay_out(copies: Tensors) -> Tensors:
+        if how == "strided":
+            return {name: strided(copy) if name in strides else copy for name, copy in copies.items()}
+        if how == "own":
+            return {name: in_strides(copy, strides[name]) if name in strides else copy for name, copy in copies.items()}
+        return copies
+
+    return lay_out
 
 
 def rerun_autograd(
     binding: Binding, tensors: Tensors, positions: Sequence[int], watch: Watch, customs: list[str], setting: Setting
 ) -> Values:
     """Autograd's gradients in a setting; what it overwrites goes to `watch`, custom functions' names to `customs`."""
-    names = list(tensors)[: binding.arguments]
+    lay_out = _laying_out(tensors, list(tensors)[: binding.arguments], setting.inputs)
 
     def call(copies: Tensors) -> tuple[Tensor, ...]:
-        given = _laid_out(copies, tensors, setting.inputs, names)
+        given = lay_out(copies)
         with watch.saving():
             outputs = binding.call(given)
         for place in dict.fromkeys(positions):
@@ -129,8 +135,10 @@ def rerun_autograd(
 
 
 def rerun_formula(formula: Formula, tensors: Tensors, watch: Watch, setting: Setting) -> Values:
+    lay_out = _laying_out(tensors, list(tensors), setting.inputs)
+
     def call(copies: Tensors, weights: Sequence[Tensor]) -> object:
-        given = _laid_out(copies, tensors, setting.inputs, list(copies))
+        given = lay_out(copies)
         weights = [strided(weight) for weight in weights] if setting.cotangent == "strided" else weights
         watch.begin(given, weights)
         result = formula.call(given, weights)
