@@ -32,11 +32,11 @@ def strided(tensor: Tensor) -> Tensor:
 def in_strides(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
     """The same values with other strides, unless elements would share memory; autograd knows where they come from."""
     shared = any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, strides, strict=True))
-    if shared or tensor.stride() == strides:
+    if shared or not tensor.numel() or tensor.stride() == strides:
         return tensor
-    empty = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
-    empty.untyped_storage().fill_(0)
-    return empty.copy_(tensor)
+    reach = 1 + sum((int(size) - 1) * stride for size, stride in zip(tensor.shape, strides, strict=True))
+    memory = torch.zeros(reach, dtype=tensor.dtype, device=tensor.device)
+    return memory.as_strided(tensor.shape, strides).copy_(tensor)
 
 
 def custom_steps(outputs: Sequence[Tensor]) -> list[CustomStep]:
