@@ -6,7 +6,7 @@ either; the reading must be the same in the whole program, so it is a program of
     reading A   the binary value
     reading B   the fraction with a denominator up to 4096 that rounds to it, else the shortest decimal that does
 
-Literals of at most 27 significant bits are exact under both.
+Literals of at most 27 significant bits are exact under both, unless they are a short decimal rounded to float32.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ __all__ = ["as_meant", "inexact", "perturbed"]
 
 EXACT_BITS = 27  # significant bits up to which a literal is taken at its word
 DENOMINATOR = 4096
+DIGITS = 6  # of a decimal that float32 always keeps: a literal that needs more was not written as a float32 decimal
 FEW = 64  # distinct values up to which an array is taken for constants that a person wrote, rather than data
 
 
@@ -48,7 +49,7 @@ def inexact(program: Program) -> frozenset[float]:
         for statement in program.statements
         if isinstance(statement, Equation)
         for value in statement.constants
-        if is_inexact(value)
+        if is_inexact(value, DIGITS)
     }
     for array, values in program.constants.items():
         if _is_written(array, values):
@@ -56,19 +57,28 @@ def inexact(program: Program) -> frozenset[float]:
     return frozenset(found)
 
 
-def is_inexact(value: Constant) -> bool:
-    """Whether a constant has more digits than a person would write in binary."""
+def is_inexact(value: Constant, digits: int | None = None) -> bool:
+    """Whether a constant has more digits than a person would write in binary.
+
+    Args:
+        value: the constant.
+        digits: the longest decimal for which a float32 value is taken; None for any, as in a float32 tensor.
+    """
     if not isinstance(value, float) or not np.isfinite(value):
         return False
     numerator = value.as_integer_ratio()[0]
-    return (abs(numerator) // (numerator & -numerator or 1)).bit_length() > EXACT_BITS or _is_single_rounded(value)
+    return (abs(numerator) // (numerator & -numerator or 1)).bit_length() > EXACT_BITS or _is_single_rounded(
+        value, digits
+    )
 
 
-def _is_single_rounded(value: float) -> bool:
+def _is_single_rounded(value: float, digits: int | None) -> bool:
     """Whether a float32 value is that of a short decimal or a small fraction it cannot hold, such as 0.1."""
-    if float(np.float32(value)) != value or value == int(value):
+    if float(np.float32(value)) != value or Fraction(value).denominator <= DENOMINATOR:
         return False
-    return Fraction(value).denominator > DENOMINATOR and meant(value, True) != Fraction(value)
+    intended = meant(value, True)
+    is_short = digits is None or len(_decimal(value).split("e")[0].strip("-").replace(".", "")) <= digits
+    return intended != Fraction(value) and (is_short or intended.denominator <= DENOMINATOR)
 
 
 @lru_cache(maxsize=65536)
@@ -83,7 +93,12 @@ def meant(value: float, is_single: bool) -> Fraction:
     simple = Fraction(value).limit_denominator(DENOMINATOR)
     if float(kind(float(simple))) == value:
         return simple
-    return Fraction(str(kind(value)) if kind is np.float64 else np.format_float_scientific(kind(value), unique=True))
+    return Fraction(str(kind(value)) if kind is np.float64 else _decimal(value))
+
+
+def _decimal(value: float) -> str:
+    """The shortest decimal that rounds to a float32 value, such as 1e-01."""
+    return str(np.format_float_scientific(np.float32(value), unique=True, trim="-"))
 
 
 def _is_written(array: Array, values: NDArray[Any]) -> bool:
@@ -94,19 +109,19 @@ def _is_written(array: Array, values: NDArray[Any]) -> bool:
 
 
 def _with(program: Program, new: Callable[[float, bool], Fraction]) -> Program:
-    def changed(value: Constant) -> Constant:
-        return (
-            new(value, float(np.float32(value)) == value) if isinstance(value, float) and is_inexact(value) else value
-        )
+    def changed(value: Constant, digits: int | None) -> Constant:
+        if not isinstance(value, float) or not is_inexact(value, digits):
+            return value
+        return new(value, float(np.float32(value)) == value)
 
     statements = tuple(
-        replace(statement, constants=tuple(map(changed, statement.constants)))
+        replace(statement, constants=tuple(changed(value, DIGITS) for value in statement.constants))
         if isinstance(statement, Equation) and statement.constants
         else statement
         for statement in program.statements
     )
     constants = {
-        array: _fractions(values, changed) if _is_written(array, values) else values
+        array: _fractions(values, partial(changed, digits=None)) if _is_written(array, values) else values
         for array, values in program.constants.items()
     }
     return Program(program.inputs, constants, statements, program.outputs, program.notes)
