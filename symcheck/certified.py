@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from symcheck.blame import Blame
 from symcheck.certification import Resolved
 from symcheck.factors import advise_by_factor, describe_factor
 from symcheck.findings import Finding, Verdict, Worst
@@ -62,7 +63,7 @@ class Trial:
         intended_limit: what its program tends to where it is undefined.
         origin: the operator and source line that first gave an infinity or NaN, or "".
         rounded: how far rounding can have moved each element; None where that was not asked.
-        blame: the operation that contributed most of the rounding, or "".
+        blame: the operation that contributed most of the rounding of an element; None where that is not known.
         remarks: what else is known of a wrong gradient, such as where autograd was stopped.
         better: advice on a form that loses less, or "".
     """
@@ -81,7 +82,7 @@ class Trial:
     intended_limit: Callable[[], Limit | None]
     origin: Callable[[], str]
     rounded: Rounded | None
-    blame: Callable[[], str]
+    blame: Callable[[tuple[int, ...]], Blame | None]
     remarks: Callable[[], str]
     better: Callable[[], str]
 
@@ -235,8 +236,8 @@ def _unstable(trial: Trial, parts: _Parts) -> Finding | None:
         # The program decides differently in floating point than in exact arithmetic: a kink within rounding's reach.
         reason = f"rounding decides a branch differently than exact arithmetic does, at {_count(lost)}: a kink is near"
         return _finding(trial, parts, Verdict.NONSMOOTH, _with(_right(trial), reason), lost)
-    blame = trial.blame()
     where = _worst(trial, lost)
+    blame = trial.blame(where)
     value = abs(float(trial.exact.values[where]))
     error = abs(float(trial.computed[where]) - float(trial.exact.values[where]))
     bits = -np.log2(trial.roundoff) + min(0.0, float(np.log2(error / value))) if value else -np.log2(trial.roundoff)
@@ -244,8 +245,8 @@ def _unstable(trial: Trial, parts: _Parts) -> Finding | None:
         f"the formula is right, but rounding leaves fewer than a third of the bits at {_count(lost)}: "
         f"{bits:.0f} of {-np.log2(trial.roundoff):.0f} are lost at the worst, needlessly"
     )
-    found = _finding(trial, parts, Verdict.INSTABILITY, _with(reason, blame), lost, trial.better())
-    return replace(found, operation=blame)
+    found = _finding(trial, parts, Verdict.INSTABILITY, _with(reason, _said(blame)), lost, trial.better())
+    return replace(found, operation="" if blame is None else blame.operation)
 
 
 def _digits_lost(trial: Trial, parts: _Parts) -> Mask:
@@ -282,9 +283,13 @@ def _passed(trial: Trial, parts: _Parts) -> Finding:
     if usual.all():
         return _finding(trial, parts, Verdict.OK, _right(trial), everywhere)
     reason = f"{_right(trial)}; torch.allclose would reject {int((~usual).sum())} of {usual.size} elements"
-    blame = trial.blame()
-    found = _finding(trial, parts, Verdict.ROUNDING, _with(reason, blame), everywhere, _tolerance(trial, error))
-    return replace(found, operation=blame)
+    blame = trial.blame(_worst(trial, ~usual))
+    found = _finding(trial, parts, Verdict.ROUNDING, _with(reason, _said(blame)), everywhere, _tolerance(trial, error))
+    return replace(found, operation="" if blame is None else blame.operation)
+
+
+def _said(blame: Blame | None) -> str:
+    return "" if blame is None else str(blame)
 
 
 def _right(trial: Trial) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
@@ -11,12 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from symcheck.blame import Blame, blame
 from symcheck.candidates import Gradient, unit_roundoff
 from symcheck.certification import Certification
 from symcheck.certified import Choice, Trial, choose_by_sides, judge_certified
 from symcheck.confirmation import Confirmation
-from symcheck.findings import Finding
+from symcheck.findings import Finding, Verdict
 from symcheck.intended import Intended
+from symcheck.kinks import Explanation, explain
 from symcheck.ladder import MOVES, Ladder
 from symcheck.origins import first_nonfinite
 from symcheck.points import moved, rounded
@@ -83,9 +85,7 @@ class Trials:
     def _trial(self, key: Key, gradient: Gradient, remarks: Callable[[], str]) -> Trial:
         assert gradient.values is not None
         separation, exact = self.certification.separation(key), self.certification.resolved(key)
-
-        def choose() -> Choice:
-            return choose_by_sides(separation.intended, exact, exact.open | exact.kink | exact.smooth)
+        computed = gradient.values
 
         return Trial(
             *key,
@@ -97,14 +97,59 @@ class Trials:
             self.confirmation.mismatch(key),
             self._undefined_value,
             lambda: self.certification.conditioning(key),
-            choose,
+            lambda: self._choose(key),
             lambda: self.certification.intended_limit(key),
             lambda: self._origin(key),
             self._bounds(key),
-            lambda: "",
+            lambda index: self._blame(key, index, abs(float(computed[index]) - float(exact.values[index]))),
             remarks,
             lambda: "",
         )
+
+    # -- kinks ----------------------------------------------------------------------------------------------------
+
+    def _choose(self, key: Key) -> Choice:
+        """Whether one choice at the kinks explains a candidate's whole gradient, by all of its inputs at once."""
+        names = [name for candidate, name in self.intended.programs if candidate == key[0] == "autograd"] or [key[1]]
+        place = (key[0], tuple(names))
+        if place not in self._explanations:
+            self._explanations[place] = self._explain(key, names)
+        found = self._explanations[place]
+        if found.kind in ("infeasible", "outside") and found.element is not None and found.element[0] != key[1]:
+            found = self._explain(key, [key[1]])  # another input's element fits no choice: is this one right by itself?
+        if found.kind in ("none", "undecided"):
+            exact, intended = self.certification.resolved(key), self.certification.separation(key).intended
+            return choose_by_sides(intended, exact, exact.open | exact.kink | exact.smooth)
+        return _choice(found)
+
+    def _explain(self, key: Key, names: Sequence[str]) -> Explanation:
+        intended, errors = {}, {}
+        for name in self.ladder.derived.wrt:
+            other = (key[0], name)
+            shape = self.ladder.tensors[name].shape
+            intended[name], errors[name] = np.zeros(shape), np.full(shape, np.inf)
+            if name in names and not self.certification.problem(other):
+                found, exact = self.certification.separation(other), self.certification.resolved(other)
+                with np.errstate(invalid="ignore"):
+                    error = 2.0**-52 * np.abs(found.intended) + np.where(
+                        np.isfinite(found.radius), found.radius, np.inf
+                    )
+                wrong = found.apart & ~(exact.open | exact.kink | exact.smooth)
+                usable = np.isfinite(found.intended) & ~wrong & ~exact.limit
+                intended[name] = np.where(usable, found.intended, 0.0)
+                errors[name] = np.where(usable, error, np.inf)
+        derived = self.ladder.derived
+        return explain(derived.gradient, self._given(key), derived.wrt, intended, errors, derived.wrt)
+
+    @cached_property
+    def _explanations(self) -> dict[tuple[str, tuple[str, ...]], Explanation]:
+        return {}
+
+    # -- rounding -------------------------------------------------------------------------------------------------
+
+    def _blame(self, key: Key, index: tuple[int, ...], error: float) -> Blame | None:
+        program, place = self.intended.programs[key]
+        return blame(program, self._given(key), place, index, error=error)
 
     @cached_property
     def _undefined_value(self) -> bool:
@@ -130,3 +175,20 @@ class Trials:
     @cached_property
     def _known_bounds(self) -> dict[tuple[int, bool], list[Rounded]]:
         return {}
+
+
+def _choice(found: Explanation) -> Choice:
+    """What an explanation of a kink means for the verdict."""
+    if found.kind == "convention":
+        return Choice(Verdict.NONSMOOTH, f"its convention is {found.name!r}")
+    if found.kind == "slopes":
+        slopes = ", ".join(
+            f"{', '.join(f'{w:.4g}' for w in weights)} for {what}" for what, _, weights in found.decisions[:3]
+        )
+        more = f" and {len(found.decisions) - 3} more" if len(found.decisions) > 3 else ""
+        return Choice(Verdict.NONSMOOTH, f"an admissible choice of slopes gives it: {slopes}{more}")
+    if found.kind == "not excluded":
+        return Choice(Verdict.NONSMOOTH, "it lies among the branches, with too many open decisions to say more")
+    if found.kind in ("infeasible", "outside"):
+        return Choice(Verdict.FORMULA, found.reason or "no admissible choice of slopes gives it")
+    return Choice(Verdict.UNDECIDED, found.reason)

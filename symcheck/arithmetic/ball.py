@@ -317,7 +317,7 @@ class Ball:
     def gather(
         self, sources: Sequence[NDArray[Any]], positions: NDArray[Any], offset: int, *, real: bool
     ) -> NDArray[Any]:
-        flat = [element for source in sources for element in source.reshape(-1)]
+        flat = [element for source in sources for element in np.asarray(source).reshape(-1)]
         absent = ABSENT if real else 0
         where = (positions - offset).reshape(-1).tolist()
         picked = [flat[place] if 0 <= place < len(flat) else absent for place in where]
@@ -331,7 +331,7 @@ class Ball:
         out = np.empty(shape, dtype=object)
         flat = out.reshape(-1)
         flat[:] = [ABSENT] * flat.size
-        for place, element in zip((positions - offset).reshape(-1).tolist(), value.reshape(-1), strict=True):
+        for place, element in zip((positions - offset).reshape(-1).tolist(), np.asarray(value).reshape(-1), strict=True):
             if 0 <= place < flat.size:
                 flat[place] = flat[place] + element
         return out
