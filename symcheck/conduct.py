@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import combinations, groupby
 from typing import TypeAlias
 
 import numpy as np
@@ -19,7 +19,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from symcheck.binding import Binding
-from symcheck.candidates import Formula, Gradient, describe_error, run_autograd, run_formula, unit_roundoff
+from symcheck.candidates import (
+    Formula,
+    Gradient,
+    describe_error,
+    repeats,
+    run_autograd,
+    run_formula,
+    run_function,
+    to_float64,
+    unit_roundoff,
+)
 from symcheck.casts import cast_fact, narrowings
 from symcheck.facts import Fact, Kind
 from symcheck.findings import Verdict
@@ -35,9 +45,10 @@ from symcheck.reruns import (
     rerun_autograd,
     rerun_formula,
 )
-from symcheck.sharing import computed_from, dependences, overlaps
+from symcheck.separation import Key
+from symcheck.sharing import computed_from, copied_together, dependences, overlaps, share_memory
 
-__all__ = ["note_casts", "note_missing", "observe"]
+__all__ = ["note_casts", "note_missing", "observe", "with_problems"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Tensors: TypeAlias = Mapping[str, Tensor]
@@ -66,7 +77,7 @@ def observe(
         seconds: how long autograd took.
     """
     arguments = {name: tensors[name] for name in list(tensors)[: binding.arguments]}
-    facts = [*overlaps(arguments)]
+    facts = [*overlaps(arguments), *_written_together(binding, tensors, positions)]
     usable = [name for name in binding.wrt if native[name].values is not None]
     if usable:
         gradients = {name: values for name in usable if (values := native[name].values) is not None}
@@ -118,6 +129,30 @@ def _dependences(
         known |= {name: grad.values for name, grad in grads.items() if grad.values is not None}
     nonzero = [name for name in dependent if name in known and known[name].any()]
     yield from dependences(tensors, binding.wrt, nonzero)
+
+
+def _written_together(binding: Binding, tensors: Tensors, positions: Sequence[int]) -> Iterator[Fact]:
+    """Where a function writes to inputs that share memory, so that at these tensors it is another."""
+    names = list(tensors)[: binding.arguments]
+    if not any(share_memory(tensors[left], tensors[right]) for left, right in combinations(names, 2)):
+        return
+    separate = run_function(binding, tensors, positions, None)
+    try:
+        outputs = binding.call(copied_together(tensors))
+    except Exception:  # such as a write to what is expanded
+        return
+    together = [to_float64(outputs[place]) for place in positions]
+    if not all(map(repeats, separate, together)):
+        said = f"{binding.name} writes to inputs that share memory: at these tensors it is not what it is at copies"
+        advice = "clone the inputs before they are given, or write to a clone inside the function"
+        yield Fact(Kind.OVERLAP, "autograd", binding.wrt, said, advice, Verdict.OTHER)
+
+
+def with_problems(facts: Sequence[Fact], problems: Mapping[Key, str]) -> Iterator[Fact]:
+    """The facts, those on a random gradient with why it has no program: tracing names the random operator."""
+    for fact in facts:
+        problem = problems.get((fact.candidate, fact.inputs[0])) if fact.kind is Kind.NONDETERMINISM else None
+        yield replace(fact, sentence=f"{fact.sentence}; {problem}") if problem else fact
 
 
 # -- autograd -----------------------------------------------------------------------------------------------------

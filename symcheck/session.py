@@ -26,7 +26,7 @@ from symcheck.candidates import (
     to_float64,
 )
 from symcheck.certification import Certification
-from symcheck.conduct import note_casts, note_missing, observe
+from symcheck.conduct import note_casts, note_missing, observe, with_problems
 from symcheck.differences import MOST_EVALUATIONS, Differences, differentiate
 from symcheck.errors import Misuse, NonDeterministic, SymcheckError
 from symcheck.estimates import compare_with_differences, judge_differences, report_differences
@@ -173,8 +173,9 @@ class _Check:
     def _outcome(self, findings: Sequence[Finding], gradients: Mapping[str, Floats]) -> Outcome:
         facts = list(self.conduct)
         if gradients:
-            facts += note_missing(self._native[0], gradients)
-            facts += note_casts(self._trials.intended, self.tensors)
+            intended = self._trials.intended
+            facts = [*with_problems(facts, intended.problems), *note_missing(self._native[0], gradients)]
+            facts += note_casts(intended, self.tensors)
         notes = (*self.notes, *notes_of(facts))
         return Outcome(tuple(with_facts(findings, facts)), notes, gradients, self.cotangents)
 

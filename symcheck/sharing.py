@@ -14,7 +14,7 @@ from torch import Tensor
 from symcheck.facts import Fact, Kind
 from symcheck.findings import Verdict
 
-__all__ = ["computed_from", "dependences", "overlaps"]
+__all__ = ["computed_from", "copied_together", "dependences", "overlaps", "share_memory"]
 
 Tensors: TypeAlias = Mapping[str, Tensor]
 
@@ -108,6 +108,22 @@ def share_memory(left: Tensor, right: Tensor) -> bool:
     if max(left.numel(), right.numel()) > LARGE or left.element_size() != right.element_size():
         return True
     return bool(np.intersect1d(_places(left), _places(right)).size)
+
+
+def copied_together(tensors: Tensors) -> dict[str, Tensor]:
+    """Copies that share memory as the tensors do."""
+    memories: dict[int, torch.UntypedStorage] = {}
+    copies = {}
+    for name, tensor in tensors.items():
+        plain = tensor.detach()
+        if plain.layout is not torch.strided:
+            copies[name] = plain.clone()
+            continue
+        storage = plain.untyped_storage()
+        memory = memories.setdefault(storage.data_ptr(), storage.clone())
+        empty = torch.empty(0, dtype=plain.dtype, device=plain.device)
+        copies[name] = empty.set_(memory, plain.storage_offset(), plain.size(), plain.stride())
+    return copies
 
 
 def _range(tensor: Tensor) -> tuple[int, int]:

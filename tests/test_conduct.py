@@ -159,6 +159,9 @@ def test_a_random_backward_is_other_and_says_so():
     found = check(RANDOM["python"], (drawn(3, 4),), budget=0)["autograd", "x0"]
     assert found.verdict is Verdict.OTHER
     assert "gives another gradient by x0 each time" in found.reason
+    named = check(RANDOM["torch"], (drawn(3, 4),), budget=0)["autograd", "x0"]
+    assert named.verdict is Verdict.OTHER
+    assert "aten.randn_like" in named.reason
 
 
 def test_a_random_formula():
@@ -365,6 +368,62 @@ def test_shared_memory_is_a_note():
     assert found == {(Kind.OVERLAP, "", ("x", "y")): None}
     found, _ = seen(dot, {"x": drawn(1).expand(6), "y": x})
     assert found == {(Kind.OVERLAP, "", ("x",)): None}
+
+
+def test_a_function_that_writes_to_inputs_that_share_memory():
+    def doubled(x, y):
+        return (x.mul_(2) * y).sum()
+
+    x = drawn(6)
+    kept = x.clone()
+    assert seen(doubled, {"x": x, "y": x})[0][Kind.OVERLAP, "autograd", ("x", "y")] is Verdict.OTHER
+    assert seen(doubled, {"x": x[:4], "y": x[2:]})[0][Kind.OVERLAP, "autograd", ("x", "y")] is Verdict.OTHER
+    assert seen(doubled, {"x": x[:3], "y": x[3:]})[1] == ()
+    assert set(seen(dot, {"x": x, "y": x})[0].values()) == {None}
+    assert torch.equal(x, kept)
+
+
+# -- casts, and gradients of None
+
+
+def test_a_cast_inside_is_noted_with_its_line():
+    def function(x):
+        return (x.float() ** 2).sum()
+
+    def mixed(x, w):
+        return (x * w.double()).sum()
+
+    report = check(function, (drawn(3),), formulas={"x": lambda x: 2 * x}, budget=0)
+    assert report["formula", "x"].verdict is Verdict.OK
+    (note,) = report.notes
+    line = function.__code__.co_firstlineno + 1
+    assert note.startswith(f"autograd's gradient by x passes through float32 at test_conduct.py:{line}")
+    assert "expect 7 significant digits" in note
+    assert check(mixed, (drawn(3), drawn(3, dtype=torch.float32)), budget=0).notes == ()
+    assert check(lambda x: (x.double() ** 2).sum(), (drawn(3, dtype=torch.float32),), budget=0).notes == ()
+
+
+def test_half_precision_under_autocast_and_in_a_custom_backward():
+    def function(x, w):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return F.linear(x, w)
+
+    single = torch.float32
+    notes = " ".join(check(function, (drawn(2, 3, dtype=single), drawn(4, 3, dtype=single)), budget=0).notes)
+    assert "by x, w passes through bfloat16 at test_conduct.py" in notes
+    halved = custom(lambda x, g: (3 * x**2 * g).to(torch.float16).to(x.dtype))
+    assert "passes through float16" in " ".join(check(halved, (drawn(3),), budget=0).notes)
+    kept = check(lambda x: F.layer_norm(x, (8,)).sum(), (drawn(2, 8, dtype=torch.bfloat16),), budget=0)
+    assert "passes through" not in " ".join(kept.notes)
+
+
+def test_a_gradient_of_none_is_noted_where_it_is_zero():
+    report = check(lambda x, y: (x**2).sum(), (drawn(3), drawn(3, seed=1)), budget=0)
+    assert report.notes == ("autograd returns None for y, which counts as zero, and zero it is",)
+    assert report.ok
+    wrong = check(lambda x, y: (x**2 + y.detach()).sum(), (drawn(3), drawn(3, seed=1)), budget=0)
+    assert wrong["autograd", "y"].verdict is Verdict.FORMULA
+    assert wrong.notes == ()
 
 
 # -- budget
