@@ -8,6 +8,7 @@ float32 and float64 it must be of much the same size.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -54,6 +55,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Tensors: TypeAlias = Mapping[str, Tensor]
 
 SECONDS = 0.5  # that a run may take for there to be more of them
+TRIES = 5  # runs, once something differs, in which what is random may show
 
 
 def observe(
@@ -83,13 +85,17 @@ def observe(
         gradients = {name: values for name in usable if (values := native[name].values) is not None}
         facts += _dependences(binding, tensors, positions, gradients, cotangents)
     if seconds > SECONDS:
-        said = f"autograd takes {seconds:.2g} s: it was not run again to see whether it repeats itself, keeps to its "
-        return (*facts, Fact(Kind.UNCHECKED, "", (), f"{said}inputs and assumes no memory layout"))
+        return (*facts, Fact(Kind.UNCHECKED, "", (), _not_again("autograd", seconds)))
     if usable:
         facts += _watch_autograd(replace(binding, wrt=tuple(usable)), tensors, positions, native, cotangents)
     for formula, weights in formulas:
         facts += _watch_formula(formula, tensors, weights)
     return tuple(facts)
+
+
+def _not_again(what: str, seconds: float) -> str:
+    looked_for = "whether it repeats itself and assumes a memory layout"
+    return f"{what} takes {seconds:.2g} s: it was not run again to see {looked_for}"
 
 
 def note_missing(native: Mapping[str, Gradient], exact: Values) -> Iterator[Fact]:
@@ -234,12 +240,16 @@ def _watch_formula(formula: Formula, tensors: Tensors, weights: Sequence[Floats]
     watch = Watch()
     run = partial(rerun_formula, formula, tensors, watch)
     plain, what = Setting(tuple(weights)), f"the formula for {formula.input}"
+    start = time.perf_counter()
     try:
         usual = run(plain)
     except Exception:
         return  # the check itself says what it raised
+    seconds = time.perf_counter() - start
     subject = Subject("formula", what, run, plain, _coarsest(tensors), formula.takes_cotangent)
-    if _differs_otherwise(subject, usual):
+    if seconds > SECONDS:
+        yield Fact(Kind.UNCHECKED, "formula", (formula.input,), _not_again(what, seconds))
+    elif _differs_otherwise(subject, usual):
         found = list(_why_it_differs(subject))
         if not any(fact.kind is Kind.NONDETERMINISM for fact in found):
             found += _input_layout(subject, _concerned(found))
@@ -297,7 +307,7 @@ def _differs_otherwise(subject: Subject, usual: Values) -> bool:
 def _why_it_differs(subject: Subject) -> Iterator[Fact]:
     """The facts that say what makes a candidate differ from one run to another; its inputs' layout aside."""
     try:
-        differing = apart(subject, subject.plain, subject.plain)
+        differing = apart(subject, subject.plain, subject.plain, tries=TRIES)
     except Exception:
         return
     if differing:
