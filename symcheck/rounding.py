@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from symcheck.arithmetic.bound import Bound, Bounded
 from symcheck.arithmetic.formats import PRECISIONS, Format, Precision, working, working_in
-from symcheck.arithmetic.kernels import ADDS_IN_HALF, kernel_format, rounds_in_half
+from symcheck.arithmetic.kernels import kernel_format
 from symcheck.evaluation import Values, evaluate, evaluate_statement
-from symcheck.program import Array, Equation, Program, Scatter, Statement
-from symcheck.widening import HALF, is_moved
+from symcheck.habits import Habit, Kernel, half_habits, kernel_of, rounds_on_the_way
+from symcheck.program import Array, Program, Selection, Statement
+from symcheck.widening import is_moved
 
 __all__ = ["Rounded", "local_roundings", "rounding_bounds"]
 
@@ -66,7 +67,7 @@ def rounding_bounds(program: Program, given: Mapping[str, NDArray[np.generic]]) 
     Raises:
         Misuse: an input is missing or has another shape than declared.
     """
-    step = partial(_run_kernel, _half_kernels(program))
+    step = partial(_run_kernel, half_habits(program))
     outputs = evaluate(program, given, _KernelBound(), moving=(), step=step)
     pairs = zip(program.outputs, outputs, strict=True)
     return [_rounded(value) for array, value in pairs if array.is_real]
@@ -74,11 +75,11 @@ def rounding_bounds(program: Program, given: Mapping[str, NDArray[np.generic]]) 
 
 def local_roundings(program: Program, given: Mapping[str, NDArray[np.generic]], visit: Visit) -> None:
     """Show `visit` every real statement with its value, how far its own kernel may be off, and the values it read."""
-    halves = _half_kernels(program)
+    habits = half_habits(program)
 
     def step(statement: Statement, values: Values, numbers: Any) -> Any:
         held = {array.name: numbers.hold(values[array.name]) for array in statement.arrays}
-        value = _run_kernel(halves, statement, held, numbers)
+        value = _run_kernel(habits, statement, held, numbers)
         if statement.out.is_real:
             error = np.zeros(()) if value.error is None else value.error
             read = {name: part.value for name, part in held.items()}
@@ -118,52 +119,27 @@ def _is_exact(value: Fraction, held: Precision) -> bool:
     return binary and abs(odd).bit_length() <= min(held.digits, 27) and abs(value) <= held.largest
 
 
-def _half_kernels(program: Program) -> dict[str, str]:
-    """The half-precision dtype of each operator that has one."""
-    found = {}
-    for statement in program.statements:
-        for array in (statement.out, *statement.arrays):
-            if array.dtype in HALF:
-                found[statement.operator] = array.dtype
-    return found
-
-
-def _run_kernel(halves: Mapping[str, str], statement: Statement, values: Values, numbers: Any) -> Any:
-    form = _format_of(statement, halves)
+def _run_kernel(habits: Mapping[Kernel, Habit], statement: Statement, values: Values, numbers: Any) -> Any:
+    form = _format_of(statement, habits.get(kernel_of(statement)))
     with working_in(form):
         read = {array.name: _as_read(values[array.name], array, form) for array in statement.arrays}
+        if isinstance(statement, Selection) and statement.rule.startswith("argsort"):  # ties fall as they may
+            read[statement.array.name] = replace(read[statement.array.name], active=True)
         value = evaluate_statement(statement, read, numbers)
     return _kept(value, statement, form) if statement.out.is_real else value
 
 
-def _format_of(statement: Statement, halves: Mapping[str, str]) -> Format:
+def _format_of(statement: Statement, habit: Habit | None) -> Format:
     """The format of the kernel that ran a statement; of one that decides, by the widest of what it reads."""
     dtype = statement.out.dtype
     if not statement.out.is_real:
         real = [array.dtype for array in statement.arrays if array.is_real]
         dtype = max(real, key=lambda name: PRECISIONS[name].digits, default="float64")
     form = kernel_format(dtype, statement.operator)
-    half = halves.get(statement.operator)
-    if half and dtype != "float64" and _rounds_on_the_way(statement):
-        held = PRECISIONS[half]
+    if habit is not None and dtype != "float64" and rounds_on_the_way(statement, habit):
+        held = PRECISIONS[habit.dtype]
         return replace(form, unit=held.unit, tiny=held.tiny, lost=held.normal, held=held)
     return form
-
-
-def _rounds_on_the_way(statement: Statement) -> bool:
-    """Whether a half-precision kernel rounds to it after every operation of this statement."""
-    name = statement.operator.rpartition(".")[0]
-    if isinstance(statement, Scatter):  # adds into the tensor itself
-        return True
-    if isinstance(statement, Equation) and statement.summed:
-        return name in ADDS_IN_HALF and _adds_rows(statement)
-    return rounds_in_half(statement.operator)
-
-
-def _adds_rows(equation: Equation) -> bool:
-    """Whether an equation sums over axes before the last: rows added to a buffer, rather than a row's elements."""
-    last = [read.axes[-1] for read in equation.reads if read.axes]
-    return bool(equation.summed) and not any(axis in equation.summed for axis in last)
 
 
 def _as_read(value: Bounded, array: Array, form: Format) -> Bounded:

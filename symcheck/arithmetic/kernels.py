@@ -11,7 +11,17 @@ from functools import cache
 from symcheck.arithmetic.formats import PRECISIONS, Format, in_any_order
 from symcheck.arithmetic.special import CONDITIONED, ULPS
 
-__all__ = ["ADDS_IN_HALF", "COMPOSITES", "KERNEL_ULPS", "UNSOUND", "kernel_format", "rounds_in_half"]
+__all__ = [
+    "ADDS_IN_HALF",
+    "ADDS_ROWS_IN_HALF",
+    "COMPOSITES",
+    "KEEPS_FLOAT32",
+    "KERNEL_ULPS",
+    "ROUNDS_IN_HALF",
+    "ROWS_IN_HALF",
+    "UNSOUND",
+    "kernel_format",
+]
 
 # function, ulps in float64 and in float32; half precision is computed in float32, and rounded
 _ROWS: tuple[tuple[str, float], ...] = (
@@ -89,32 +99,32 @@ COMPOSITES: Mapping[str, float] = {
     "aten._log_softmax_backward_data": 2,
 }
 
-# operators whose half-precision kernels round to it after every operation, sums excepted; and so does every backward
-# that is not known to keep float32 until its end
+# Half precision. Operators of one statement compute in float32 and round once, but for these:
 ROUNDS_IN_HALF = frozenset(
-    {
-        "aten.prod",
-        "aten.rsqrt",
-        "aten.xlogy",
-        "aten.special_xlog1py",
-        "aten.special_ndtr",
-        "aten.special_i0e",
-        "aten.special_i1e",
-    }
+    {"aten.prod", "aten.rsqrt", "aten.xlogy", "aten.special_xlog1py", "aten.special_ndtr", "aten.special_i0e"}
+    | {"aten.special_i1e", "aten.special_entr", "aten.logit", "aten.ldexp", "aten.addr", "aten.polygamma"}
 )
+# operators of several that keep float32 until their end; all others round after every operation that is no sum
 KEEPS_FLOAT32 = frozenset(
     {"aten.gelu_backward", "aten.silu_backward", "aten.mish_backward", "aten.tanh_backward", "aten.elu_backward"}
     | {"aten.softplus_backward", "aten.hardswish_backward", "aten.log_sigmoid_backward", "aten.threshold_backward"}
-    | {"aten.native_layer_norm_backward", "aten.native_group_norm_backward", "aten._softmax_backward_data"}
+    | {"aten.native_layer_norm", "aten.native_layer_norm_backward", "aten.native_group_norm"}
+    | {"aten.native_group_norm_backward", "aten._softmax", "aten._log_softmax", "aten._softmax_backward_data"}
+    | {"aten.sum", "aten.mean", "aten.var", "aten.std", "aten.var_mean", "aten.std_mean", "aten.linalg_vector_norm"}
+    | {"aten.cumsum", "aten.cumprod", "aten.logcumsumexp", "aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"}
+    | {"aten.mv", "aten.addmv", "aten.dot", "aten.convolution", "aten.convolution_backward"}
 )
-# operators whose half-precision kernels add rows into a buffer of it: a layer norm's gradients by weight and bias
-ADDS_IN_HALF = frozenset({"aten.native_layer_norm_backward"})
-
-
-def rounds_in_half(operator: str) -> bool:
-    """Whether a half-precision kernel rounds to it after every operation that is not a sum."""
-    name = operator.rpartition(".")[0]
-    return name in ROUNDS_IN_HALF or ("_backward" in name and name not in KEEPS_FLOAT32)
+# operators that add in half precision as well
+ADDS_IN_HALF = frozenset(
+    {"aten.addbmm", "aten.linalg_cross", "aten._trilinear", "aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d"}
+    | {"aten.grid_sampler_2d", "aten.grid_sampler_3d", "aten.upsample_linear1d", "aten.upsample_bilinear2d"}
+    | {"aten.upsample_trilinear3d", "aten.upsample_bicubic2d"}
+)
+# ... that do so where they reduce an axis before the last, and so work on whole rows
+ROWS_IN_HALF = frozenset({"aten._softmax", "aten._log_softmax"})
+ROWS_IN_HALF |= {f"{name}_backward_data" for name in ROWS_IN_HALF}
+# ... that only add rows so: a layer norm's gradients by weight and bias
+ADDS_ROWS_IN_HALF = frozenset({"aten.native_layer_norm_backward"})
 
 
 @cache
@@ -126,7 +136,7 @@ def kernel_format(dtype: str, operator: str) -> Format:
     name, held = operator.rpartition(".")[0], PRECISIONS[dtype]
     worked = PRECISIONS["float64" if dtype == "float64" else "float32"]
     half = held.unit > worked.unit
-    if half and rounds_in_half(operator):
+    if half and name in ROUNDS_IN_HALF:
         worked = held
     ulps, absolute = (_ULPS_IN_HALF, _ABSOLUTE_IN_HALF) if half else (KERNEL_ULPS, _ABSOLUTE)
     form = Format(worked.unit, worked.tiny, worked.normal, held, ulps, CONDITIONED, absolute)
