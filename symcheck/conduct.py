@@ -182,7 +182,7 @@ def _watch_autograd(
     subject = Subject("autograd", "autograd's backward", run, plain, _coarsest(tensors), True)
     usual = {name: gradient.values for name, gradient in native.items() if gradient.values is not None}
     differs = _differs_otherwise(subject, usual)
-    found = list(_why_it_differs(subject)) if differs else []
+    found = _why_it_differs(subject) if differs else []
     if not any(fact.kind is Kind.NONDETERMINISM for fact in found):
         if customs:
             found += _custom_layouts(subject, customs, _concerned(found))
@@ -250,7 +250,7 @@ def _watch_formula(formula: Formula, tensors: Tensors, weights: Sequence[Floats]
     if seconds > SECONDS:
         yield Fact(Kind.UNCHECKED, "formula", (formula.input,), _not_again(what, seconds))
     elif _differs_otherwise(subject, usual):
-        found = list(_why_it_differs(subject))
+        found = _why_it_differs(subject)
         if not any(fact.kind is Kind.NONDETERMINISM for fact in found):
             found += _input_layout(subject, _concerned(found))
         yield from found
@@ -304,26 +304,36 @@ def _differs_otherwise(subject: Subject, usual: Values) -> bool:
     return any(largest_difference(factor * usual[n], found[n], subject.dtype) for n in usual if n in found)
 
 
-def _why_it_differs(subject: Subject) -> Iterator[Fact]:
-    """The facts that say what makes a candidate differ from one run to another; its inputs' layout aside."""
+def _why_it_differs(subject: Subject) -> list[Fact]:
+    """The facts that say what makes a candidate differ from one run to another; its inputs' layout aside.
+
+    What is random now and then looks like anything else, so that whether it is is asked before and after.
+    """
+    random = _randomness(subject)
+    if random:
+        return random
+    found = [*_nonlinear(subject), *_cotangent_layout(subject)]
+    return (_randomness(subject) if found else []) or found
+
+
+def _randomness(subject: Subject) -> list[Fact]:
     try:
         differing = apart(subject, subject.plain, subject.plain, tries=TRIES)
     except Exception:
-        return
-    if differing:
-        said = f"{subject.what} gives another gradient by {', '.join(differing)} each time it is run"
-        advice = "draw its random numbers and read its state outside, and give them as inputs"
-        yield Fact(Kind.NONDETERMINISM, subject.candidate, differing, said, advice, Verdict.OTHER)
-        return
-    if subject.linear:
-        yield from _nonlinear(subject, _scaled(subject)[0])
-    yield from _cotangent_layout(subject)
+        return []
+    said = f"{subject.what} gives another gradient by {', '.join(differing)} each time it is run"
+    advice = "draw its random numbers and read its state outside, and give them as inputs"
+    fact = Fact(Kind.NONDETERMINISM, subject.candidate, differing, said, advice, Verdict.OTHER)
+    return [fact] if differing else []
 
 
-def _nonlinear(subject: Subject, scaled: Setting) -> Iterator[Fact]:
+def _nonlinear(subject: Subject) -> Iterator[Fact]:
     """Whether a gradient fails to follow the cotangent, and whether it ignores it."""
+    scaled, factor = _scaled(subject)
+    if not subject.linear:
+        return
     try:
-        differing = apart(subject, subject.plain, scaled, FACTOR)
+        differing = apart(subject, subject.plain, scaled, factor)
         if not differing:
             return
         one, other = subject.run(subject.plain), subject.run(scaled)
@@ -333,9 +343,8 @@ def _nonlinear(subject: Subject, scaled: Setting) -> Iterator[Fact]:
     others = tuple(n for n in differing if n not in same)
     for names, said in ((same, "ignores its cotangent"), (others, "is not linear in its cotangent")):
         if names:
-            what = "stays the same" if names is same else "is not that of it"
+            what = "stays the same" if names is same else f"is not {FACTOR} times the first"
             sentence = f"{subject.what} {said}: for {FACTOR} times it the gradient by {', '.join(names)} {what}"
-            sentence = sentence.replace("is not that of it", f"is not {FACTOR} times the first")
             advice = "multiply the local derivative by the cotangent that comes in, and by nothing else of it"
             yield Fact(Kind.COTANGENT, subject.candidate, names, sentence, advice, Verdict.FORMULA)
 
