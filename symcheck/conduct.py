@@ -182,13 +182,7 @@ def _watch_autograd(
     subject = Subject("autograd", "autograd's backward", run, plain, _coarsest(tensors), True)
     usual = {name: gradient.values for name, gradient in native.items() if gradient.values is not None}
     differs = _differs_otherwise(subject, usual)
-    found = _why_it_differs(subject) if differs else []
-    if not any(fact.kind is Kind.NONDETERMINISM for fact in found):
-        if customs:
-            found += _custom_layouts(subject, customs, _concerned(found))
-        if differs:
-            found += _input_layout(subject, _concerned(found))
-    yield from found
+    yield from _explained(subject, differs, customs)
     yield from _overwritten(binding, watch, customs)
 
 
@@ -249,11 +243,8 @@ def _watch_formula(formula: Formula, tensors: Tensors, weights: Sequence[Floats]
     subject = Subject("formula", what, run, plain, _coarsest(tensors), formula.takes_cotangent)
     if seconds > SECONDS:
         yield Fact(Kind.UNCHECKED, "formula", (formula.input,), _not_again(what, seconds))
-    elif _differs_otherwise(subject, usual):
-        found = _why_it_differs(subject)
-        if not any(fact.kind is Kind.NONDETERMINISM for fact in found):
-            found += _input_layout(subject, _concerned(found))
-        yield from found
+    else:
+        yield from _explained(subject, _differs_otherwise(subject, usual))
     if watch.inputs or watch.cotangent:
         names = ", ".join([*sorted(watch.inputs), *(["cotangent"] if watch.cotangent else [])])
         said = f"{what} overwrites {names}"
@@ -304,15 +295,19 @@ def _differs_otherwise(subject: Subject, usual: Values) -> bool:
     return any(largest_difference(factor * usual[n], found[n], subject.dtype) for n in usual if n in found)
 
 
-def _why_it_differs(subject: Subject) -> list[Fact]:
-    """The facts that say what makes a candidate differ from one run to another; its inputs' layout aside.
+def _explained(subject: Subject, differs: bool, customs: Sequence[str] = ()) -> list[Fact]:
+    """The facts that say what makes a candidate differ from one run to another, custom functions inside included.
 
     What is random now and then looks like anything else, so that whether it is is asked before and after.
     """
-    random = _randomness(subject)
+    random = _randomness(subject) if differs else []
     if random:
         return random
-    found = [*_nonlinear(subject), *_cotangent_layout(subject)]
+    found = [*_nonlinear(subject), *_cotangent_layout(subject)] if differs else []
+    if customs:
+        found += _custom_layouts(subject, customs, _concerned(found))
+    if differs:
+        found += _input_layout(subject, _concerned(found))
     return (_randomness(subject) if found else []) or found
 
 
