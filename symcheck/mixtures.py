@@ -16,12 +16,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from symcheck.arithmetic.bound import Bound, Bounded
 from symcheck.arithmetic.double import Double
 from symcheck.arithmetic.layout import Numbers, align
 from symcheck.branches import ARMS, mixed, weighted
 from symcheck.evaluation import Values, evaluate, evaluate_statement
 from symcheck.functions import read_symbol
-from symcheck.openings import Comparison, Key, Openings
+from symcheck.openings import Comparison, Decision, Key, Openings
 from symcheck.program import Array, Equation, Gather, Program, Read, Reshape, Scatter, Selection, Statement
 
 __all__ = ["Mixture", "Weights"]
@@ -69,12 +70,24 @@ class Mixture:
         self._program, self._given, self._moving = program, given, moving
         self._openings, self._numbers = openings, numbers
         self._weights: Weights = {}
+        self._as_ranges = False
         self.doubtful = False
 
     def at(self, weights: Weights) -> list[Any]:
         """The outputs with some weights, one for each arm of every open decision."""
         self._weights, self.doubtful = weights, False
         return evaluate(self._program, self._given, self._numbers, moving=self._moving, step=self._step)
+
+    def bounds(self) -> list[Bounded]:
+        """The outputs with errors that cover every branch of the open decisions."""
+        numbers, self._numbers, self._as_ranges = self._numbers, Bound(), True
+        try:
+            outputs: list[Bounded] = self.at({key: _any(d) for key, d in self._openings.decisions.items()})
+        finally:
+            self._numbers, self._as_ranges = numbers, False
+        if self.doubtful:
+            return evaluate(self._program, self._given, Bound(), moving=self._moving)
+        return outputs
 
     # -- statements -----------------------------------------------------------------------------------------------
 
@@ -108,6 +121,9 @@ class Mixture:
         return {**values, **{name: self._lift(values[name].likeliest) for name in names}}
 
     def _lift(self, values: NDArray[Any]) -> Any:
+        if self._as_ranges and values.dtype.kind == "f":  # any part from 0 to 1, where it is neither
+            spread = np.where((values > 0) & (values < 1), np.maximum(values, 1 - values), 0.0)
+            return Bounded(values, spread)
         return self._numbers.lift(values, real=values.dtype.kind == "f", active=False)
 
     @staticmethod
@@ -272,6 +288,13 @@ class Mixture:
             part = self._scaled(there[scatter.array.name], weights[scatter.positions.name], scatter.array.shape)
             results.append(self._plainly(scatter, {**there, scatter.array.name: part}))
         return self._total(results)
+
+
+def _any(decision: Decision) -> tuple[float, ...]:
+    """Weights of all arms that count."""
+    if not decision.is_comparison or decision.singular or not decision.between:
+        return (1.0 / len(decision.arms),) * len(decision.arms)
+    return (0.5, 0.0, 0.5)
 
 
 def _worlds(parts: Sequence[tuple[Floats, Integers]]) -> Worlds:

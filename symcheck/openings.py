@@ -7,7 +7,7 @@ inputs are one decision, with one slope. Two calls are two decisions, as each co
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -24,6 +24,7 @@ from symcheck.branches import ARMS, Difference, differences_of, slope_part
 from symcheck.evaluation import Values, evaluate, evaluate_statement
 from symcheck.functions import constant_symbol, read_symbol
 from symcheck.program import Equation, Program, Selection, Statement
+from symcheck.steps import Step
 
 __all__ = ["Comparison", "Decision", "Key", "Openings", "find_openings"]
 
@@ -43,6 +44,7 @@ class Decision:
         text: what is compared.
         source: the user's source line, or ``""``.
         singular: whether a branch has no finite slope there, so that no mean of branches says anything.
+        between: whether what holds exactly at the tie lies between the sides, for each element.
     """
 
     arms: tuple[int, ...]
@@ -50,6 +52,7 @@ class Decision:
     text: str
     source: str
     singular: bool = False
+    between: bool = True
 
     @property
     def is_comparison(self) -> bool:
@@ -85,12 +88,14 @@ class Openings:
         comparisons: by the name of what a statement computes.
         selections: by the name of what is selected: flat element of it -> the decision's key.
         together: sets of (key, place of an arm), one weight of each in all: an element of a sort is in one place.
+        jumps: source lines of piecewise-constant functions, such as floor, that are at a jump.
     """
 
     decisions: dict[Key, Decision] = field(default_factory=dict)
     comparisons: dict[str, list[Comparison]] = field(default_factory=dict)
     selections: dict[str, dict[int, Key]] = field(default_factory=dict)
     together: list[list[tuple[Key, int]]] = field(default_factory=list)
+    jumps: list[str] = field(default_factory=list)
 
 
 def find_openings(program: Program, given: Given, moving: Sequence[str], *, sharpen: bool = True) -> Openings:
@@ -103,11 +108,16 @@ def find_openings(program: Program, given: Given, moving: Sequence[str], *, shar
         sharpen: whether to let balls decide what float64 does not.
     """
     found = Openings()
+    live = _live(program)
     candidates: dict[str, dict[int, NDArray[Any]]] = {}
 
     def first(statement: Statement, values: Values, numbers: Numbers[Any]) -> Any:
+        if statement.out.name not in live:
+            return evaluate_statement(statement, values, numbers)
         if isinstance(statement, Equation):
             _compare(statement, values, numbers, found)
+            if _jumps(statement, values, numbers):
+                found.jumps.append(statement.source)
         elif isinstance(statement, Selection) and statement.array.is_real:
             rows = _near(values[statement.array.name], statement.rule)
             if rows:
@@ -127,6 +137,16 @@ def find_openings(program: Program, given: Given, moving: Sequence[str], *, shar
     for key in [key for key, decision in found.decisions.items() if decision.is_comparison and key not in used]:
         del found.decisions[key]
     return found
+
+
+def _live(program: Program) -> frozenset[str]:
+    """What an output depends on, other than as something that is held, such as the shift of a softmax."""
+    live = {array.name for array in program.outputs}
+    for statement in reversed(program.statements):
+        if statement.out.name in live:
+            held = isinstance(statement, Equation) and [read.held for read in statement.reads]
+            live |= {a.name for n, a in enumerate(statement.arrays) if not (held and held[n])}
+    return frozenset(live)
 
 
 # -- comparisons --------------------------------------------------------------------------------------------------
@@ -163,18 +183,32 @@ def _compare(equation: Equation, values: Values, numbers: Numbers[Any], found: O
         if opened is None or not opened.any():
             continue
         opened = np.broadcast_to(opened, shape)
-        same, singular = _alike(equation, comparison, values, numbers)
+        same, singular, between = _alike(equation, comparison, values, numbers)
         if not (opened & ~same).any():
             continue
         group = _group(equation, difference)
         for flat in np.flatnonzero(opened & ~same).tolist():
             key = (*group, text, _places(equation, comparison, flat))
             comparison.open[flat] = key
-            bad = bool(singular.reshape(-1)[flat])
-            known = found.decisions.get(key)
-            if known is None or (bad and not known.singular):
-                found.decisions[key] = Decision(ARMS, 1, f"{text} = 0", equation.source, bad)
+            known = found.decisions.get(key, Decision(ARMS, 1, f"{text} = 0", equation.source))
+            found.decisions[key] = replace(
+                known,
+                singular=known.singular or bool(singular.reshape(-1)[flat]),
+                between=known.between and bool(between.reshape(-1)[flat]),
+            )
         found.comparisons.setdefault(equation.out.name, []).append(comparison)
+
+
+def _jumps(equation: Equation, values: Values, numbers: Numbers[Any]) -> bool:
+    """Whether a piecewise-constant function in a body is at a jump that an input moves."""
+    for step in equation.body.atoms(Step):
+        used = tuple(n for n in range(len(equation.reads)) if step.has(read_symbol(n)))
+        axes = tuple(sorted({a for n in used for a in equation.reads[n].axes if a is not None}))
+        alone = Comparison(Difference(step, sp.S.Zero, (), used), axes, tuple(equation.sizes[axis] for axis in axes))
+        opened = getattr(_sides(equation, alone, values, numbers, (step,))[0], "open", None)
+        if opened is not None and bool(np.any(opened)):
+            return True
+    return False
 
 
 def _named(equation: Equation, difference: Difference) -> tuple[Difference, str]:
@@ -192,7 +226,7 @@ def _group(equation: Equation, difference: Difference) -> tuple[str, ...]:
     """What tells one use of a comparison from another: the derivatives of one statement read the same adjoint."""
     outer = read_symbol(0)
     if outer in sp.Mul.make_args(equation.body) and 0 not in difference.reads:
-        return ("slope", equation.reads[0].array.name)
+        return ("slope", equation.reads[0].array.name, equation.operator, equation.source)
     return ("value", equation.out.name)
 
 
@@ -204,8 +238,8 @@ def _places(equation: Equation, comparison: Comparison, flat: int) -> tuple[tupl
 
 def _alike(
     equation: Equation, comparison: Comparison, values: Values, numbers: Numbers[Any]
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Where all arms give the same, to rounding; and where one is not finite."""
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Where all arms give the same, to rounding; where one is not finite; and where the middle one lies between."""
     shape = comparison.shape
     comparing, _ = slope_part(equation.body)
     needed = {n for n in range(len(equation.reads)) if comparing.has(read_symbol(n))}
@@ -216,13 +250,14 @@ def _alike(
     arms = [comparing.xreplace(comparison.difference.on(arm)) for arm in ARMS]
     results = [_lifted(value, wider.shape, numbers) for value in _sides(equation, wider, values, numbers, arms)]
     rest = tuple(place for place, axis in enumerate(wider.axes) if axis not in comparison.axes)
-    singular = np.zeros(wider.shape, dtype=bool)
-    same = np.ones(wider.shape, dtype=bool)
-    for value, error in results:
-        singular |= ~np.isfinite(value)
-        for other, slack in results[:1]:
-            same &= np.abs(value - other) <= error + slack
-    return np.all(same & ~singular, axis=rest).reshape(shape), np.any(singular, axis=rest).reshape(shape)
+    (below, e), (tie, f), (above, g) = results
+    singular = ~(np.isfinite(below) & np.isfinite(tie) & np.isfinite(above))
+    with np.errstate(all="ignore"):
+        same = (np.abs(tie - below) <= e + f) & (np.abs(above - below) <= e + g) & ~singular
+        slack = e + f + g
+        between = (tie >= np.minimum(below, above) - slack) & (tie <= np.maximum(below, above) + slack)
+    same, between = (np.all(mask, axis=rest).reshape(shape) for mask in (same, between))
+    return same, np.any(singular, axis=rest).reshape(shape), between
 
 
 def _grid_of(equation: Equation, comparison: Comparison, needed: set[int]) -> Comparison:
