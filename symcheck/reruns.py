@@ -102,6 +102,8 @@ def rerun_autograd(
 ) -> Values:
     """Autograd's gradients in a setting; what it overwrites goes to `watch`, custom functions' names to `customs`."""
     lay_out = _laying_out(tensors, list(tensors)[: binding.arguments], setting.inputs)
+    # A module's buffers may change: a checkpoint runs a batch norm in the backward again.
+    watched = dict.fromkeys([*list(tensors)[: binding.arguments], *binding.wrt])
 
     def call(copies: Tensors) -> tuple[Tensor, ...]:
         given = lay_out(copies)
@@ -115,7 +117,7 @@ def rerun_autograd(
         if setting.custom:
             for step in steps:
                 relay(step, strided if setting.custom == "strided" else Tensor.contiguous)
-        watch.begin(given)
+        watch.begin({name: given[name] for name in watched})
         return outputs
 
     def cotangent(grad: Tensor) -> Tensor:

@@ -76,6 +76,17 @@ def by_checkpoint(x, w):
     return checkpoint(lambda a: torch.tanh(a @ w), x, use_reentrant=False).sum(0)
 
 
+class Recomputed(nn.Module):
+    """A batch norm in a checkpoint: the backward runs it again, and so updates its statistics once more."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4).double()
+
+    def forward(self, x):
+        return checkpoint(lambda a: torch.tanh(self.norm(a)), x, use_reentrant=False)
+
+
 def in_place(x):
     y = x * 2
     y[0] += x[1]
@@ -102,6 +113,7 @@ RIGHT = {
     "in place": (in_place, (drawn(3, 4),)),
     "views": (with_views, (drawn(3, 4),)),
     "checkpoint": (by_checkpoint, (drawn(3, 4), drawn(4, 2, seed=1))),
+    "batch norm in a checkpoint": (Recomputed(), (drawn(8, 4),)),
     "attention": (
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v),
         tuple(drawn(2, 5, 4, seed=seed, dtype=torch.float32) for seed in range(3)),
