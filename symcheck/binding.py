@@ -238,6 +238,9 @@ def restored(binding: Binding) -> Iterator[None]:
     python, legacy = random.getstate(), np.random.get_state()
     modes = [(module, module.training) for top in binding.modules for module in top.modules()]
     kept = [(tensor, tensor.grad) for tensor in binding.inputs.values() if tensor.is_leaf]
+    # A checkpoint runs the module again in the backward, where its own buffers are back in place.
+    buffers = [buffer for top in binding.modules for buffer in top.buffers()]
+    values = [(buffer, buffer._version, buffer.detach().clone()) for buffer in buffers]
     with torch.random.fork_rng(devices=[]):
         try:
             yield
@@ -249,3 +252,6 @@ def restored(binding: Binding) -> Iterator[None]:
             for tensor, grad in kept:
                 if tensor.grad is not grad:
                     tensor.grad = grad
+            for buffer, version, value in values:
+                if buffer._version != version:
+                    buffer.detach().copy_(value)

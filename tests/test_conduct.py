@@ -343,6 +343,13 @@ def test_the_inputs_stay_as_they_are():
     assert x.grad is None
 
 
+def test_a_module_that_is_run_again_in_the_backward_keeps_its_state():
+    net = Recomputed()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    assert check(net, (drawn(8, 4),), budget=0).ok
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+
+
 # -- inputs that hang together
 
 
