@@ -240,7 +240,7 @@ def restored(binding: Binding) -> Iterator[None]:
     kept = [(tensor, tensor.grad) for tensor in binding.inputs.values() if tensor.is_leaf]
     # A checkpoint runs the module again in the backward, where its own buffers are back in place.
     buffers = [buffer for top in binding.modules for buffer in top.buffers()]
-    values = [(buffer, buffer._version, buffer.detach().clone()) for buffer in buffers]
+    values = [(buffer.detach(), buffer.detach().clone()) for buffer in buffers]
     with torch.random.fork_rng(devices=[]):
         try:
             yield
@@ -252,6 +252,6 @@ def restored(binding: Binding) -> Iterator[None]:
             for tensor, grad in kept:
                 if tensor.grad is not grad:
                     tensor.grad = grad
-            for buffer, version, value in values:
-                if buffer._version != version:
-                    buffer.detach().copy_(value)
+            for buffer, value in values:
+                if not bool(((buffer == value) | ((buffer != buffer) & (value != value))).all()):
+                    buffer.copy_(value)
