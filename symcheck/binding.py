@@ -239,7 +239,7 @@ def restored(binding: Binding) -> Iterator[None]:
     modes = [(module, module.training) for top in binding.modules for module in top.modules()]
     kept = [(tensor, tensor.grad) for tensor in binding.inputs.values() if tensor.is_leaf]
     # A checkpoint runs the module again in the backward, where its own buffers are back in place.
-    buffers = [buffer for top in binding.modules for buffer in top.buffers()]
+    buffers = [buffer for top in binding.modules for buffer in top.buffers() if buffer.layout is torch.strided]
     values = [(buffer.detach(), buffer.detach().clone()) for buffer in buffers]
     with torch.random.fork_rng(devices=[]):
         try:
