@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from symcheck.arithmetic.bound import Bound, Bounded
 from symcheck.arithmetic.formats import PRECISIONS, Format, Precision, working, working_in
-from symcheck.arithmetic.kernels import kernel_format
+from symcheck.arithmetic.kernels import FURTHER, kernel_format
 from symcheck.evaluation import Values, evaluate, evaluate_statement
 from symcheck.habits import Habit, Kernel, half_habits, kernel_of, rounds_on_the_way
 from symcheck.program import Array, Program, Selection, Statement
@@ -126,7 +126,10 @@ def _run_kernel(habits: Mapping[Kernel, Habit], statement: Statement, values: Va
         if isinstance(statement, Selection) and statement.rule.startswith("argsort"):  # ties fall as they may
             read[statement.array.name] = replace(read[statement.array.name], active=True)
         value = evaluate_statement(statement, read, numbers)
-    return _kept(value, statement, form) if statement.out.is_real else value
+    if not statement.out.is_real:
+        return value
+    further = FURTHER.get(statement.operator.rpartition(".")[0], 0)
+    return _kept(_cast(value, further * form.unit, 0.0) if further else value, statement, form)
 
 
 def _format_of(statement: Statement, habit: Habit | None) -> Format:
@@ -136,10 +139,12 @@ def _format_of(statement: Statement, habit: Habit | None) -> Format:
         real = [array.dtype for array in statement.arrays if array.is_real]
         dtype = max(real, key=lambda name: PRECISIONS[name].digits, default="float64")
     form = kernel_format(dtype, statement.operator)
-    if habit is not None and dtype != "float64" and rounds_on_the_way(statement, habit):
-        held = PRECISIONS[habit.dtype]
+    if habit is None or dtype == "float64":
+        return form
+    held = PRECISIONS[habit.dtype]
+    if rounds_on_the_way(statement, habit):
         return replace(form, unit=held.unit, tiny=held.tiny, lost=held.normal, held=held)
-    return form
+    return replace(form, held=held) if habit.rounds else form  # a sum in float32, kept in half precision
 
 
 def _as_read(value: Bounded, array: Array, form: Format) -> Bounded:

@@ -15,6 +15,7 @@ __all__ = [
     "ADDS_IN_HALF",
     "ADDS_ROWS_IN_HALF",
     "COMPOSITES",
+    "FURTHER",
     "KEEPS_FLOAT32",
     "KERNEL_ULPS",
     "ROUNDS_IN_HALF",
@@ -83,6 +84,10 @@ UNSOUND = frozenset({"polygamma", "gammainc", "gammaincc", "besselj", "bessely",
 # functions whose kernels err by ulps of 1: 1 + erf(x) cancels
 _ABSOLUTE = frozenset({"ndtr"})
 _ABSOLUTE_IN_HALF = frozenset({"ndtr", "erf"})
+_ABSOLUTE_OF: Mapping[str, frozenset[str]] = {"aten.gelu": frozenset({"sigmoid"})}
+
+# operator -> roundings of a result that its meaning hands on as it is: x min(x + 3, 6) / 6 where that is x
+FURTHER: Mapping[str, int] = {"aten.hardswish": 3}
 
 _ULPS_IN_HALF: Mapping[str, float] = {**KERNEL_ULPS, "erf": 4}
 
@@ -109,7 +114,7 @@ KEEPS_FLOAT32 = frozenset(
     {"aten.gelu_backward", "aten.silu_backward", "aten.mish_backward", "aten.tanh_backward", "aten.elu_backward"}
     | {"aten.softplus_backward", "aten.hardswish_backward", "aten.log_sigmoid_backward", "aten.threshold_backward"}
     | {"aten.native_layer_norm", "aten.native_layer_norm_backward", "aten.native_group_norm"}
-    | {"aten.native_group_norm_backward", "aten._softmax", "aten._log_softmax", "aten._softmax_backward_data"}
+    | {"aten.native_group_norm_backward", "aten._softmax", "aten._softmax_backward_data"}
     | {"aten.sum", "aten.mean", "aten.var", "aten.std", "aten.var_mean", "aten.std_mean", "aten.linalg_vector_norm"}
     | {"aten.cumsum", "aten.cumprod", "aten.logcumsumexp", "aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"}
     | {"aten.mv", "aten.addmv", "aten.dot", "aten.convolution", "aten.convolution_backward"}
@@ -139,5 +144,6 @@ def kernel_format(dtype: str, operator: str) -> Format:
     if half and name in ROUNDS_IN_HALF:
         worked = held
     ulps, absolute = (_ULPS_IN_HALF, _ABSOLUTE_IN_HALF) if half else (KERNEL_ULPS, _ABSOLUTE)
+    absolute |= _ABSOLUTE_OF.get(name, frozenset())
     form = Format(worked.unit, worked.tiny, worked.normal, held, ulps, CONDITIONED, absolute)
     return in_any_order(form, COMPOSITES[name]) if name in COMPOSITES else form
