@@ -20,7 +20,7 @@ from symcheck.mixtures import Mixture, Weights
 from symcheck.openings import Decision, Key, Openings, find_openings
 from symcheck.program import Program
 from symcheck.refinement import ball_seconds
-from symcheck.slopes import MARGIN, Fit, Target, fit_slopes, hull_misfit, unit, useful_arms
+from symcheck.slopes import MARGIN, Fit, Target, TooLong, fit_slopes, hull_misfit, unit, useful_arms
 
 __all__ = ["Explanation", "explain"]
 
@@ -28,11 +28,12 @@ Floats: TypeAlias = NDArray[np.float64]
 Given: TypeAlias = Mapping[str, NDArray[np.generic]]
 Arms: TypeAlias = Mapping[Key, Sequence[int]]
 
-MOST = 64  # open decisions for which slopes are looked for, more if an evaluation is cheap
+MOST = 64  # open decisions for which slopes are looked for, however long one evaluation takes
 BITS = 192
 SECONDS = 0.25  # for one evaluation in balls; longer ones are made in float64 with a bound
-SEARCH_SECONDS = 5.0  # for one round of a search above `MOST` decisions
-STATEMENT_SECONDS = 2e-4
+SEARCH_SECONDS = 10.0  # for a whole search
+STATEMENT_SECONDS = 4e-4
+FEWEST = 500  # evaluations in a search
 
 JUMP = "a piecewise-constant function is at a jump there"
 SINGULAR = "a branch has no finite slope at the kink, as a norm at 0 has none"
@@ -115,15 +116,26 @@ def explain(
         return Explanation("none", reason="no decision is open")
     numbers = Ball() if seconds <= SECONDS else Bound()
     flat, slack = (_flattened(part, names) for part in (intended, errors))
-    target = Target(Mixture(kept, given, moving, openings, numbers), openings, flat, slack)
+    once = 3 * seconds + STATEMENT_SECONDS * len(kept.statements)
+    target = Target(
+        Mixture(kept, given, moving, openings, numbers),
+        openings,
+        flat,
+        slack,
+        evaluations=max(FEWEST, int(SEARCH_SECONDS / once)),
+    )
     search = _Search(target, openings, [(name, int(np.size(intended[name]))) for name in names])
-    arms = sum(len(decision.arms) for decision in openings.decisions.values())
-    affordable = arms * (seconds + STATEMENT_SECONDS * len(kept.statements)) <= SEARCH_SECONDS
     with working_precision(BITS):
         found = search.convention()
         if found is not None:
             return found
-        return search.slopes() if len(target.keys) <= MOST or affordable else search.box()
+        arms = sum(len(decision.arms) for decision in openings.decisions.values())
+        if len(target.keys) > MOST and 2 * arms * once > SEARCH_SECONDS:
+            return search.box()
+        try:
+            return search.slopes()
+        except TooLong:
+            return search.box()
 
 
 def _flattened(arrays: Mapping[str, Floats], names: Sequence[str]) -> Floats:
@@ -160,7 +172,7 @@ class _Search:
         target = self._target
         start = self._conventional("mean", "shared")
         singular = self._singular_elements(start)
-        everything, target.usable = target.usable, target.usable & ~singular
+        target.usable, everything = target.usable & ~singular, target.usable
         arms = useful_arms(target)
         fit = fit_slopes(target, start, arms)
         if not _fits(fit) or target.doubtful:

@@ -22,7 +22,7 @@ from symcheck.arithmetic.bound import Bounded
 from symcheck.mixtures import Mixture, Weights
 from symcheck.openings import Key, Openings
 
-__all__ = ["MARGIN", "Fit", "Target", "fit_slopes", "hull_misfit", "unit", "useful_arms"]
+__all__ = ["MARGIN", "Fit", "Target", "TooLong", "fit_slopes", "hull_misfit", "unit", "useful_arms"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -37,6 +37,10 @@ SOLVER = 2.0**-46  # how far the least-squares solver may be off, for each row o
 MARGIN = 4.0  # of what rounding explains, that a misfit must exceed
 
 
+class TooLong(Exception):
+    """A search that would take too long."""
+
+
 class Target:
     """A candidate's gradient, and the exact one at any weights. Flat vectors run over the elements of all inputs.
 
@@ -46,8 +50,10 @@ class Target:
         doubtful: whether an evaluation met weights that it could not carry.
     """
 
-    def __init__(self, mixture: Mixture, openings: Openings, intended: Floats, errors: Floats) -> None:
-        self._mixture, self.openings = mixture, openings
+    def __init__(
+        self, mixture: Mixture, openings: Openings, intended: Floats, errors: Floats, *, evaluations: int = 1 << 30
+    ) -> None:
+        self._mixture, self.openings, self._left = mixture, openings, evaluations
         self.intended, self.errors = intended, errors
         self.keys = sorted(openings.decisions, key=str)
         self.usable: Mask = np.isfinite(errors) & np.isfinite(intended)
@@ -58,7 +64,14 @@ class Target:
         return len(self.openings.decisions[key].arms)
 
     def at(self, weights: Weights) -> tuple[Floats, Floats]:
-        """The exact gradient with some weights, and how far rounding may have put it off."""
+        """The exact gradient with some weights, and how far rounding may have put it off.
+
+        Raises:
+            TooLong: there have been too many evaluations.
+        """
+        self._left -= 1
+        if self._left < 0:
+            raise TooLong
         pairs = [enclose(output) for output in self._mixture.at(weights)]
         self.doubtful |= self._mixture.doubtful
         return _joined(pairs)

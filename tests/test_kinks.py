@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from symcheck.arithmetic.double import Double
+from symcheck.arithmetic.ball import Ball, enclosures, working_precision
 from symcheck.derivation import derive
 from symcheck.evaluation import evaluate
 from symcheck.kinks import explain
@@ -27,12 +27,19 @@ def explained(function, /, _gradient=None, **inputs):
     cotangent = torch.arange(1, output.numel() + 1, dtype=torch.float64).reshape(output.shape)
     given = {name: value.numpy() for name, value in inputs.items()} | {"d_cotangent0": cotangent.numpy()}
     backward = trace_backward(call, inputs, names, [cotangent], [0]).program
-    values = dict(zip(names, evaluate(backward, given, Double()), strict=True))
+    with working_precision(192):
+        pairs = [enclosures(value) for value in evaluate(backward, given, Ball())]
+    values = {name: value for name, (value, _) in zip(names, pairs, strict=True)}
+    errors = {name: error for name, (_, error) in zip(names, pairs, strict=True)}
     for name, value in (_gradient or {}).items():
         made = value(values[name]) if callable(value) else value
         values[name] = np.asarray(made, dtype=np.float64).reshape(values[name].shape)
-    errors = {name: 2.0**-52 * np.abs(value) for name, value in values.items()}
+        errors[name] = 2.0**-52 * np.abs(values[name])
     return explain(derive(trace(call, inputs).program, names), given, names, values, errors, names)
+
+
+def largest_by_index(x):
+    return torch.zeros(2).double().scatter_reduce(0, torch.tensor([0, 0, 1]), x, "amax", include_self=False)
 
 
 ONES = torch.ones(2, 3, dtype=torch.float64)
@@ -51,6 +58,8 @@ TORCH = [
     ("median", lambda x: x.median(), {"x": ONES}, "shared among ties"),
     ("cummax", lambda x: x.cummax(0).values, {"x": tensor(0, 0, 1, 1)}, "as written"),
     ("pooling", lambda x: F.max_pool2d(x, 2), {"x": torch.ones(1, 1, 4, 4, dtype=torch.float64)}, "as written"),
+    ("padded pooling", lambda x: F.max_pool2d(x, 2, padding=1), {"x": torch.ones(1, 1, 4, 4).double()}, "as written"),
+    ("largest of an index", lambda x: largest_by_index(x), {"x": tensor(1, 1, 3)}, "shared among ties"),
     ("norm", lambda x: x.norm(dim=1), {"x": torch.zeros(2, 3, dtype=torch.float64)}, "as written"),
     ("largest norm", lambda x: x.norm(p=float("inf")), {"x": tensor(1, 1, -1)}, "shared among ties"),
     ("sum norm", lambda x: x.norm(p=1), {"x": tensor(1, 0, -1)}, "the mean of both sides"),
@@ -86,6 +95,8 @@ BOTH_SIDES = [
     ("topk, the last", lambda x: x.topk(1).values, {"x": tensor(1, 1, 1)}, {"x": [0, 0, 1]}, "convention"),
     ("median", lambda x: x.median(0).values, {"x": tensor(1, 1, 3)}, {"x": [0.2, 0.8, 0]}, "slopes"),
     ("pooling", lambda x: F.max_pool1d(x[None], 2)[0], {"x": tensor(1, 1, 3, 2)}, {"x": [0.2, 0.8, 2, 0]}, "slopes"),
+    ("of an index", largest_by_index, {"x": tensor(1, 1, 3)}, {"x": [0.2, 0.8, 2]}, "slopes"),
+    ("of an index, to 1.1", largest_by_index, {"x": tensor(1, 1, 3)}, {"x": [0.3, 0.8, 2]}, "infeasible"),
     ("where", lambda x: torch.where(x > 0, 3 * x, x), {"x": tensor(0, 1)}, {"x": [1.6, 6]}, "slopes"),
     ("where beyond", lambda x: torch.where(x > 0, 3 * x, x), {"x": tensor(0, 1)}, {"x": [3.3, 6]}, "infeasible"),
     ("a mask of numbers", lambda x: x * (x > 0).double(), {"x": tensor(0, 1)}, {"x": [0.3, 2]}, "slopes"),

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from symcheck.arithmetic.ball import differences
+from symcheck.arithmetic.ball import differences, from_ball
 
 __all__ = ["tied_ranks"]
 
 
 def tied_ranks(row: NDArray[Any]) -> NDArray[np.float64]:
-    """Numbers in the order of a row of balls; the same number where a chain of balls overlaps."""
-    zero = np.zeros_like(row)
-    middles, _, _ = differences(row, zero)
+    """Numbers in the order of a row of balls, NaN last; the same number where a chain of balls overlaps."""
+    middles = from_ball(row)
     order = np.argsort(middles, kind="stable")
+    above, below = order[1:], order[:-1]
+    _, _, apart = differences(row[above], row[below])
+    infinite = ~(np.isfinite(middles[above]) & np.isfinite(middles[below]))
     ranks = np.zeros(len(row))
-    _, _, apart = differences(row[order[1:]], row[order[:-1]])
-    equal = middles[order[1:]] == middles[order[:-1]]  # the same infinity
-    ranks[order[1:]] = np.cumsum(apart | (~equal & ~np.isfinite(middles[order[1:]])))
+    ranks[above] = np.cumsum(apart | (infinite & (middles[above] != middles[below])))
     return ranks
