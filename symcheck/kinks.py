@@ -197,10 +197,10 @@ class _Search:
     def _refuted(self, fit: Fit, arms: Arms) -> Explanation:
         """Why no slopes fit: there are none, or it is not known."""
         doubt, misfit = "", fit.misfit
-        if not np.isfinite(fit.excess).all():
-            doubt = "the slopes are not finite on one side of a kink"
-        elif self._openings.jumps:
+        if self._openings.jumps:
             doubt = f"{JUMP}, {self._openings.jumps[0]}"
+        elif not np.isfinite(fit.excess).all():
+            doubt = "the slopes at the kinks are not finite, or not known well enough"
         elif self._target.doubtful:
             doubt = "several open choices meet in one place"
         elif not fit.affine:

@@ -28,6 +28,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 
 ROUNDING = 2.0**-50  # of what the branches differ by: the weights are float64 numbers
+USEFUL = 2.0**-20  # of the largest element: what is known less well is not known
 ROUNDS = 12  # linearisations where decisions multiply
 STAY = 1e-3  # how much staying near counts beside fitting, where decisions multiply
 CORNERS = 256  # combinations of branches up to which a group of decisions is tried
@@ -78,22 +79,29 @@ class Target:
 
     def bounds(self) -> tuple[Floats, Floats]:
         """The exact gradient, with errors that cover all branches."""
-        return _joined([enclose(output) for output in self._mixture.bounds()])
+        return _joined([enclose(output, covering=True) for output in self._mixture.bounds()])
 
     def excess(self, value: Floats, error: Floats, spread: Floats | float = 0.0) -> Floats:
-        """|value - intended| in parts of what rounding explains; inf where it is not finite, 0 where left out."""
+        """|value - intended| in parts of what rounding explains; inf where it is not known, 0 where left out."""
         with np.errstate(all="ignore"):
             part = np.abs(value - self.intended) / (self.errors + error + ROUNDING * spread + 2.0**-1070)
-        part = np.where(np.isfinite(value) & np.isfinite(error), part, np.inf)
+        scale = float(np.max(np.abs(value), initial=0.0, where=np.isfinite(value)))
+        known = np.isfinite(value) & (error <= USEFUL * scale + 2.0**-1000)
+        part = np.where(known, part, np.inf)
         return np.where(self.usable, part, 0.0)
 
 
-def enclose(output: object) -> tuple[Floats, Floats]:
-    """Values in float64 with a bound on their errors, from balls or bounded numbers."""
-    if isinstance(output, Bounded):
-        error = np.zeros(()) if output.error is None else output.error
-        return np.asarray(output.value, dtype=np.float64), np.broadcast_to(error, output.value.shape)
-    return enclosures(np.asarray(output, dtype=object))
+def enclose(output: object, *, covering: bool = False) -> tuple[Floats, Floats]:
+    """Values in float64 with a bound on their errors, from balls or bounded numbers.
+
+    Where bounded numbers are open still, as at a jump, they have no error unless it may cover all branches.
+    """
+    if not isinstance(output, Bounded):
+        return enclosures(np.asarray(output, dtype=object))
+    error = np.zeros(()) if output.error is None else output.error
+    if output.open is not None and not covering:
+        error = np.where(output.open, np.inf, error)
+    return np.asarray(output.value, dtype=np.float64), np.broadcast_to(error, output.value.shape)
 
 
 def _joined(pairs: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:

@@ -213,3 +213,11 @@ def test_a_kink_beside_a_norm_at_zero():
     inputs = {"x": tensor(0, 0), "y": tensor(0, 1)}
     assert explained(function, _gradient={"y": [0.3, 1]}, **inputs).kind == "slopes"
     assert explained(function, _gradient={"y": [1.2, 1]}, **inputs).kind == "infeasible"
+
+
+@pytest.mark.parametrize(("slope", "kind"), [(0.3, "slopes"), (1.2, "infeasible"), (0.3 + 1e-9, "slopes")])
+def test_large_programs_are_judged_in_float64_with_its_bound(monkeypatch, slope, kind):
+    monkeypatch.setattr("symcheck.kinks.SECONDS", -1.0)
+    assert explained(torch.relu, _gradient={"x": [slope, 2]}, x=tensor(0, 1)).kind == kind
+    found = explained(network, _gradient={"b": lambda value: value * (1 + 1e-9)}, **padded())
+    assert found.kind == "infeasible"
