@@ -345,11 +345,12 @@ def _beyond_bound(trial: Trial, rounding: Floats) -> str:
     """A note where a kernel is less accurate than its formula."""
     if trial.bounds is None:
         return ""
-    beyond = rounding > 1.001 * trial.bounds
+    resolution = 2.0**-51 * np.abs(trial.separation.intended)  # of float64, in which the values are held here
+    beyond = np.isfinite(rounding) & (rounding > 1.001 * trial.bounds + np.nan_to_num(resolution))
     if not beyond.any():
         return ""
     ratio = float(np.max(rounding[beyond] / np.maximum(trial.bounds[beyond], 5e-324)))
-    return f"a kernel is less accurate than its formula: rounding exceeds its bound {ratio:.2g}-fold"
+    return f"a kernel is less accurate than its formula: rounding exceeds its bound {min(ratio, 1e300):.2g}-fold"
 
 
 def _worst(trial: Trial, among: Mask) -> tuple[int, ...]:

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from symcheck.binding import Binding, bind, restored
 from symcheck.candidates import Formula
+from symcheck.checks import Outcome
 from symcheck.errors import Misuse
 from symcheck.findings import Finding, Verdict
 from symcheck.report import data, text
-from symcheck.session import Outcome, Session
+from symcheck.session import Session
 
 __all__ = ["Report", "assert_gradients", "bind_formulas", "check"]
 

@@ -331,7 +331,9 @@ class Ball:
         out = np.empty(shape, dtype=object)
         flat = out.reshape(-1)
         flat[:] = [ABSENT] * flat.size
-        for place, element in zip((positions - offset).reshape(-1).tolist(), np.asarray(value).reshape(-1), strict=True):
+        for place, element in zip(
+            (positions - offset).reshape(-1).tolist(), np.asarray(value).reshape(-1), strict=True
+        ):
             if 0 <= place < flat.size:
                 flat[place] = flat[place] + element
         return out
