@@ -18,6 +18,7 @@ from symcheck.arithmetic.ball import Ball, working_precision
 from symcheck.arithmetic.bound import Bound
 from symcheck.mixtures import Mixture, Weights
 from symcheck.openings import Decision, Key, Openings, find_openings
+from symcheck.opposites import lies_between_opposites
 from symcheck.program import Program
 from symcheck.refinement import ball_seconds
 from symcheck.slopes import MARGIN, Fit, Target, TooLong, fit_slopes, hull_misfit, unit, useful_arms
@@ -180,7 +181,10 @@ class _Search:
         target.usable = everything
         value, error = target.at(fit.weights)
         beyond = np.where(singular, target.excess(value, error, np.abs(value)), 0.0)
-        if (beyond > MARGIN).any():
+        names = [name for name, _ in self._sizes]
+        if (beyond > MARGIN).any() and not lies_between_opposites(
+            target, fit.weights, names, singular, beyond > MARGIN
+        ):
             return self._without("undecided", SINGULAR, beyond)
         return Explanation("slopes", decisions=self._described(fit.weights), misfit=float(fit.excess.max()))
 

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from symcheck.arithmetic.ball import Ball, moved_balls
 from symcheck.arithmetic.bound import Bound, Bounded
 from symcheck.arithmetic.double import Double
 from symcheck.arithmetic.layout import Numbers, align
@@ -78,6 +79,10 @@ class Mixture:
         self._weights, self.doubtful = weights, False
         return evaluate(self._program, self._given, self._numbers, moving=self._moving, step=self._step)
 
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """The shape of an input."""
+        return np.shape(self._given[name])
+
     def bounds(self) -> list[Bounded]:
         """The outputs with errors that cover every branch of the open decisions."""
         numbers, self._numbers, self._as_ranges = self._numbers, Bound(), True
@@ -88,6 +93,16 @@ class Mixture:
         if self.doubtful:
             return evaluate(self._program, self._given, Bound(), moving=self._moving)
         return outputs
+
+    def beside(self, weights: Weights, directions: Mapping[str, Floats], sign: int, step: int) -> list[Any]:
+        """The outputs in balls at inputs moved by sign * 2^-step * direction, with the weights of where they are."""
+        given, numbers = self._given, self._numbers
+        moved = {name: moved_balls(given[name], direction, sign, step) for name, direction in directions.items()}
+        self._given, self._numbers = {**given, **moved}, Ball()
+        try:
+            return self.at(weights)
+        finally:
+            self._given, self._numbers = given, numbers
 
     # -- statements -----------------------------------------------------------------------------------------------
 

@@ -221,3 +221,18 @@ def test_large_programs_are_judged_in_float64_with_its_bound(monkeypatch, slope,
     assert explained(torch.relu, _gradient={"x": [slope, 2]}, x=tensor(0, 1)).kind == kind
     found = explained(network, _gradient={"b": lambda value: value * (1 + 1e-9)}, **padded())
     assert found.kind == "infeasible"
+
+
+UNIT_BALL = [
+    ("inside", [[0.3, 0.2, 0.1], [0.5, 1.0, 1.5]], "slopes"),
+    ("on the sphere", [[0, 0.6, 0.8], [1.2, 0, 1.6]], "slopes"),
+    ("one row as written", [[0, 0, 0], [1.2, 0, 1.6]], "slopes"),
+    ("outside", [[0, 0.7, 0.8], [1.2, 0, 1.6]], "undecided"),
+]
+
+
+@pytest.mark.parametrize(("slopes", "kind"), [row[1:] for row in UNIT_BALL], ids=[row[0] for row in UNIT_BALL])
+def test_the_slopes_of_a_norm_at_zero_are_a_ball(slopes, kind):
+    """With the cotangents 1 and 2, the rows lie in balls of these radii."""
+    zeros = torch.zeros(2, 3, dtype=torch.float64)
+    assert explained(lambda x: x.norm(dim=1), _gradient={"x": slopes}, x=zeros).kind == kind
