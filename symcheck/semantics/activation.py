@@ -13,6 +13,8 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     ("aten.sigmoid", "x", "sigmoid(x)"),
     ("aten.silu", "x", "x*sigmoid(x)"),
     ("aten.mish", "x", "x*tanh(softplus(x))"),
+    # not torch's decomposition, whose softplus has a threshold that the kernel has not
+    ("aten.mish_backward", "g x", "g*(tanh(softplus(x)) + x*sigmoid(x)*(1 - tanh(softplus(x))**2))"),
     ("aten.relu", "x", "Piecewise((0, x <= 0), (x, True))"),
     ("aten.threshold", "x threshold value", "Piecewise((value, x <= threshold), (x, True))"),
     ("aten.leaky_relu", "x slope=0.01", "Piecewise((x, x > 0), (slope*x, True))"),

@@ -126,6 +126,7 @@ CALLS: dict[str, Callable[[Draw], Arguments]] = {
     "aten.logical_xor": lambda d: ("default", d.truth(6), d.truth(6)),
     "aten.masked_scatter_backward": lambda d: ("default", d(6), torch.tensor([0, 1, 1, 0, 0, 1]).bool(), [4]),
     "aten.max_pool3d_with_indices_backward": lambda d: _pooling_backward(d, 3, (1, 1, 4, 4, 4)),
+    "aten.mish_backward": lambda d: ("default", d(6), d(6)),
     "aten.narrow": lambda d: ("default", d(5, 2), 0, 1, 3),
     "aten.native_batch_norm": lambda d: (
         "default", d(4, 3), d(3), d(3), d.held(d(3)), d.held(d.positive(3)), False, 0.1, 1e-5,
