@@ -29,7 +29,8 @@ Floats: TypeAlias = NDArray[np.float64]
 Given: TypeAlias = Mapping[str, NDArray[np.generic]]
 Arms: TypeAlias = Mapping[Key, Sequence[int]]
 
-MOST = 64  # open decisions for which slopes are looked for, however long one evaluation takes
+MOST = 64  # open decisions, of up to four arms, for which slopes are looked for, however long one evaluation takes
+MOST_ARMS = 1000  # for which they are looked for at all
 BITS = 192
 SECONDS = 0.25  # for one evaluation in balls; longer ones are made in float64 with a bound
 SEARCH_SECONDS = 10.0  # for a whole search
@@ -131,7 +132,7 @@ def explain(
         if found is not None:
             return found
         arms = sum(len(decision.arms) for decision in openings.decisions.values())
-        if len(target.keys) > MOST and 2 * arms * once > SEARCH_SECONDS:
+        if arms > MOST_ARMS or (arms > 4 * MOST and 2 * arms * once > SEARCH_SECONDS):
             return search.box()
         try:
             return search.slopes()
@@ -223,8 +224,8 @@ class _Search:
         excess = self._beyond_box()
         if (excess > MARGIN).any() and not self._openings.jumps:
             return self._without("outside", "it is outside of what all branches at the kinks give", excess)
-        count = len(self._target.keys)
-        return Explanation("not excluded", reason=f"{count} decisions are open: too many to look for slopes")
+        count = sum(map(self._target.count, self._target.keys))
+        return Explanation("not excluded", reason=f"open decisions leave {count} choices: too many to look for slopes")
 
     def _beyond_box(self) -> Floats:
         """How far each element is outside of what all branches give, in parts of what rounding explains."""

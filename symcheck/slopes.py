@@ -346,12 +346,14 @@ def _corners(
 
 
 def _groups(target: Target, base: Weights, arms: Mapping[Key, Sequence[int]]) -> list[list[Key]] | None:
-    """The decisions, those together that multiply; None if there are too many pairs to look at."""
+    """The decisions, those together that multiply; None if there are too many pairs, or one multiplies with itself."""
     if len(target.keys) * (len(target.keys) - 1) // 2 > PAIRS:
         return None
     other = _generic(target, arms, 2)
     value, error = target.at(base)
     single = {key: target.at({**base, key: other[key]}) for key in target.keys}
+    if not all(_is_mean_of_arms(target, base, key, other[key], single[key], arms[key]) for key in target.keys):
+        return None
     group_of = {key: [key] for key in target.keys}
     for one, two in combinations(target.keys, 2):
         if group_of[one] is group_of[two]:
@@ -365,3 +367,21 @@ def _groups(target: Target, base: Weights, arms: Mapping[Key, Sequence[int]]) ->
             joined = group_of[one] + group_of[two]
             group_of.update(dict.fromkeys(joined, joined))
     return list({id(group): group for group in group_of.values()}.values())
+
+
+def _is_mean_of_arms(
+    target: Target,
+    base: Weights,
+    key: Key,
+    weights: Sequence[float],
+    mean: tuple[Floats, Floats],
+    arms: Sequence[int],
+) -> bool:
+    """Whether a decision comes in once only; a mask may be squared, and is then not linear in its weights."""
+    value, slack = mean
+    total, size = np.zeros_like(value), np.abs(value)
+    for place in arms:
+        there, error = target.at({**base, key: unit(target.count(key), place)})
+        total, size, slack = total + weights[place] * there, size + np.abs(there), slack + error
+    with np.errstate(all="ignore"):
+        return not ((np.abs(total - value) > slack + ROUNDING * size) & target.usable).any()

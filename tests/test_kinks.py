@@ -168,6 +168,18 @@ def test_a_fault_beside_kinks_that_multiply_is_not_swallowed(name):
     assert found.element[0] == name
 
 
+def test_a_mask_that_is_squared_is_not_refuted():
+    """With the slope 0.3 for the mask m, x m a + x m m b has the gradients 0.3 a + 0.09 b by x."""
+
+    def function(x, a, b):
+        mask = (x > 0).double()
+        return x * mask * a + x * mask * mask * b
+
+    inputs = {"x": tensor(0, 0), "a": tensor(1, 0), "b": tensor(0, 1)}
+    assert explained(function, _gradient={"x": [0.3, 2 * 0.09]}, **inputs).kind in ("slopes", "undecided")
+    assert explained(function, _gradient={"x": [1.3, 0]}, **inputs).kind in ("infeasible", "undecided")
+
+
 def test_a_fault_beside_a_kink():
     wrong = {"b": lambda value: value * (1 + 1e-9)}
     found = explained(lambda x, b: torch.relu(x + b), _gradient=wrong, x=tensor(0, 1, 2), b=tensor(0, 0, 0))
