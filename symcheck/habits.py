@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from itertools import groupby
 
 from symcheck.arithmetic.kernels import ADDS_IN_HALF, ADDS_ROWS_IN_HALF, KEEPS_FLOAT32, ROUNDS_IN_HALF, ROWS_IN_HALF
 from symcheck.program import Equation, Program, Scatter, Statement
 from symcheck.widening import HALF, is_moved
 
-__all__ = ["Habit", "Kernel", "half_habits", "kernel_of", "rounds_on_the_way"]
-
-Kernel: TypeAlias = tuple[str, str]
+__all__ = ["Habit", "half_habits", "rounds_on_the_way"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +28,18 @@ class Habit:
     adds: bool
 
 
-def kernel_of(statement: Statement) -> Kernel:
-    """What tells kernels apart: operator and line."""
-    return statement.operator, statement.source
+def half_habits(program: Program) -> dict[str, Habit]:
+    """How each kernel works that reads or returns half precision, by the names of its statements' results.
 
-
-def half_habits(program: Program) -> dict[Kernel, Habit]:
-    """How each kernel works that reads or returns half precision."""
-    groups: dict[Kernel, list[Statement]] = {}
-    for statement in program.statements:
-        groups.setdefault(kernel_of(statement), []).append(statement)
-    found = {}
-    for kernel, statements in groups.items():
+    A kernel is a run of statements of one operator and line.
+    """
+    found: dict[str, Habit] = {}
+    for (operator, _), run in groupby(program.statements, key=lambda s: (s.operator, s.source)):
+        statements = list(run)
         dtypes = {array.dtype for s in statements for array in (s.out, *s.arrays)} & HALF
         if dtypes:
-            found[kernel] = _habit(min(dtypes), kernel[0].rpartition(".")[0], statements)
+            habit = _habit(min(dtypes), operator.rpartition(".")[0], statements)
+            found |= {statement.out.name: habit for statement in statements}
     return found
 
 

@@ -23,7 +23,7 @@ from symcheck.arithmetic.bound import Bound, Bounded
 from symcheck.arithmetic.formats import PRECISIONS, Format, Precision, working, working_in
 from symcheck.arithmetic.kernels import FURTHER, kernel_format
 from symcheck.evaluation import Values, evaluate, evaluate_statement
-from symcheck.habits import Habit, Kernel, half_habits, kernel_of, rounds_on_the_way
+from symcheck.habits import Habit, half_habits, rounds_on_the_way
 from symcheck.program import Array, Program, Selection, Statement
 from symcheck.widening import is_moved
 
@@ -119,8 +119,8 @@ def _is_exact(value: Fraction, held: Precision) -> bool:
     return binary and abs(odd).bit_length() <= min(held.digits, 27) and abs(value) <= held.largest
 
 
-def _run_kernel(habits: Mapping[Kernel, Habit], statement: Statement, values: Values, numbers: Any) -> Any:
-    form = _format_of(statement, habits.get(kernel_of(statement)))
+def _run_kernel(habits: Mapping[str, Habit], statement: Statement, values: Values, numbers: Any) -> Any:
+    form = _format_of(statement, habits.get(statement.out.name))
     with working_in(form):
         read = {array.name: _as_read(values[array.name], array, form) for array in statement.arrays}
         if isinstance(statement, Selection) and statement.rule.startswith("argsort"):  # ties fall as they may
