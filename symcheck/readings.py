@@ -53,7 +53,7 @@ def inexact(program: Program) -> frozenset[float]:
     }
     for array, values in program.constants.items():
         if _is_written(array, values):
-            found.update(value for value in np.unique(values).tolist() if is_inexact(value))
+            found.update(value for value in np.unique(values).tolist() if is_inexact(value, _digits(array)))
     return frozenset(found)
 
 
@@ -74,7 +74,7 @@ def is_inexact(value: Constant, digits: int | None = None) -> bool:
 
 def _is_single_rounded(value: float, digits: int | None) -> bool:
     """Whether a float32 value is that of a short decimal or a small fraction it cannot hold, such as 0.1."""
-    if float(np.float32(value)) != value or Fraction(value).denominator <= DENOMINATOR:
+    if _single(value) != value or Fraction(value).denominator <= DENOMINATOR:
         return False
     intended = meant(value, True)
     is_short = digits is None or len(_decimal(value).split("e")[0].strip("-").replace(".", "")) <= digits
@@ -89,7 +89,7 @@ def meant(value: float, is_single: bool) -> Fraction:
         value: the binary value.
         is_single: whether it was rounded to float32, rather than to float64.
     """
-    kind: Any = np.float32 if is_single and float(np.float32(value)) == value else np.float64
+    kind: Any = np.float32 if is_single and _single(value) == value else np.float64
     simple = Fraction(value).limit_denominator(DENOMINATOR)
     if float(kind(float(simple))) == value:
         return simple
@@ -108,11 +108,22 @@ def _is_written(array: Array, values: NDArray[Any]) -> bool:
     return values.size <= FEW or np.unique(values[np.isfinite(values)].reshape(-1)[: 4 * FEW]).size <= 4
 
 
+def _digits(array: Array) -> int | None:
+    """The longest decimal for which an array's float32 values are taken: any, if float32 is what held it."""
+    return DIGITS if array.dtype == "float64" else None
+
+
+def _single(value: float) -> float:
+    """The nearest float32 value."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
 def _with(program: Program, new: Callable[[float, bool], Fraction]) -> Program:
     def changed(value: Constant, digits: int | None) -> Constant:
         if not isinstance(value, float) or not is_inexact(value, digits):
             return value
-        return new(value, float(np.float32(value)) == value)
+        return new(value, _single(value) == value)
 
     statements = tuple(
         replace(statement, constants=tuple(changed(value, DIGITS) for value in statement.constants))
@@ -121,7 +132,7 @@ def _with(program: Program, new: Callable[[float, bool], Fraction]) -> Program:
         for statement in program.statements
     )
     constants = {
-        array: _fractions(values, partial(changed, digits=None)) if _is_written(array, values) else values
+        array: _fractions(values, partial(changed, digits=_digits(array))) if _is_written(array, values) else values
         for array, values in program.constants.items()
     }
     return Program(program.inputs, constants, statements, program.outputs, program.notes)
@@ -129,8 +140,8 @@ def _with(program: Program, new: Callable[[float, bool], Fraction]) -> Program:
 
 def _fractions(values: NDArray[Any], changed: Callable[[Constant], Constant]) -> NDArray[Any]:
     """The array with its inexact values replaced; as it is if there are none."""
-    found = {value: changed(value) for value in np.unique(values).tolist() if is_inexact(value)}
-    if not found:
+    found = {value: changed(value) for value in np.unique(values).tolist()}
+    if all(value is new for value, new in found.items()):
         return values
     out = np.empty(values.shape, dtype=object)
     out.reshape(-1)[:] = [found.get(value, value) for value in values.reshape(-1).tolist()]

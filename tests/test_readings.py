@@ -59,3 +59,12 @@ def test_a_rounded_constant_explains_itself(tenth):
     wrong = {"x": lambda x: formula["x"](x) * 1.0001}
     report = check(lambda x: (0.1 * x**2).sum(), (x,), formulas=wrong, budget=0)
     assert report["formula", "x"].verdict is Verdict.FORMULA
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_tensor_of_few_bits_is_a_rounded_constant_in_float32_only(dtype):
+    """A float32 tensor holds what a person rounded to it; a float64 tensor would have held more of that."""
+    x = torch.tensor([0.5, -1.0, 2.0], dtype=dtype)
+    factor = torch.full((3,), 1 + 2.0**-20, dtype=dtype)
+    report = check(lambda x: (x**3).sum(), (x,), formulas={"x": lambda x: 3 * x**2 * factor}, budget=0)
+    assert report["formula", "x"].verdict is (Verdict.FORMULA if dtype is torch.float64 else Verdict.OK)
