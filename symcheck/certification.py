@@ -23,7 +23,7 @@ from symcheck.program import Array, Program
 from symcheck.readings import perturbed
 from symcheck.reference import Derived, Point, numeric
 from symcheck.refinement import evaluate_sharply
-from symcheck.separation import Joint, Key, Separation
+from symcheck.separation import HOPELESS, Joint, Key, Separation
 
 __all__ = ["SECONDS", "SPREAD", "Certification", "Resolved", "name_of", "restricted"]
 
@@ -166,6 +166,11 @@ class Certification:
             for key in keys:
                 with np.errstate(invalid="ignore"):
                     spread[key] = np.fmax(spread[key], np.abs(moved[key].difference - found[key].difference))
+            with np.errstate(invalid="ignore"):
+                if all(
+                    (np.abs(found[key].difference) > HOPELESS * spread[key])[found[key].apart].all() for key in keys
+                ):
+                    break
         return spread
 
     def _nudged(self, program: Program, plain: bool) -> tuple[Program, Given]:
@@ -305,6 +310,11 @@ class Certification:
     def note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
+
+
+def _is_beyond(found: Separation, spread: Floats) -> bool:
+    with np.errstate(invalid="ignore"):
+        return bool((np.abs(found.difference) > spread)[found.apart].all())
 
 
 def restricted(program: Program, places: Sequence[int]) -> Program:

@@ -45,7 +45,10 @@ class Confirmation:
             keys = [
                 key
                 for key in joint.members
-                if not self.at.problem(key) and not joint.is_same(key) and (id(joint), key) not in self.at.verified
+                if not self.at.problem(key)
+                and not joint.is_same(key)
+                and (id(joint), key) not in self.at.verified
+                and not self.at.separation(key).apart.any()  # convicted at the input itself
             ]
             if keys and joint.seconds * 2 <= SECONDS:
                 self._mismatches[plain] = self._confirm(joint, plain, keys)

@@ -25,7 +25,7 @@ from symcheck.program import Program
 from symcheck.readings import as_meant, inexact, perturbed
 from symcheck.refinement import ball_seconds
 
-__all__ = ["Joint", "Separation", "Values", "join_candidates"]
+__all__ = ["HOPELESS", "Joint", "Separation", "Values", "join_candidates"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -36,6 +36,7 @@ PRECISIONS = (192, 384, 768, 1536, 3072, 4096)  # bits; the last is the cap
 SHARP = 2.0**-100  # radius below which an overlap counts, beside the tensor's largest element
 NOTHING = 2.0**-240  # the same for a tensor that is zero but for its radius, beside the cotangent
 SUBNORMAL = 2.0**-1074
+HOPELESS = 2.0**20  # how many times the effect of a few moves an error is that more of them will not explain
 ULPS, MOVES = 16, 6  # how far constants are moved together at most, and how often
 
 
@@ -228,6 +229,8 @@ class Joint:
                 with np.errstate(invalid="ignore"):
                     change = np.abs(moved.difference - found[key].difference)
                 spread[key] = np.fmax(spread[key], change)
+            if all(_hopeless(found[key], spread[key]) for key in keys):
+                break
         return spread
 
 
@@ -235,6 +238,12 @@ def _snapped(values: Floats, errors: Floats) -> tuple[Floats, Floats]:
     """What may be zero is taken for zero: a midpoint smaller than its radius says nothing."""
     zero = np.isfinite(errors) & (np.abs(values) <= errors) & (values != 0) & (np.abs(values) > SUBNORMAL)
     return np.where(zero, 0.0, values), np.where(zero, np.abs(values) + errors, errors)
+
+
+def _hopeless(found: Separation, spread: Floats) -> bool:
+    """Whether no further move could explain what is apart: some of it exceeds the moves so far by far."""
+    with np.errstate(invalid="ignore"):
+        return bool((found.apart & (found.formula_error > HOPELESS * spread)).any())
 
 
 def _settled(first: Separation, other: Separation, apart: Mask, sampled: Mask) -> Separation:
