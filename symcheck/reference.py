@@ -136,7 +136,8 @@ def _is_loose(exact: Mapping[str, Exact]) -> bool:
 
     A gradient that is zero but for rounding has no scale of its own; there the largest of all gradients is one.
     """
-    if not all((np.isfinite(value.values + value.errors) | value.open).all() for value in exact.values()):
+    known = (np.isfinite(value.values) & np.isfinite(value.errors) | value.open for value in exact.values())
+    if not all(mask.all() for mask in known):
         return True
     scales = {name: _largest(value.values, value) for name, value in exact.items()}
     bounds = {name: _largest(value.errors, value) for name, value in exact.items()}

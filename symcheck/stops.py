@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from symcheck.layouts import CustomStep, custom_steps, names_of
 __all__ = ["find_stops"]
 
 LIBRARIES = tuple(str(Path(file).parent) for file in (__file__, torch.__file__))  # whose frames are not the user's
+LONGEST = 100  # characters of a source line that is quoted
 
 STOPPING = {  # of a tensor that needs a gradient these give one, or numbers, through which none flows
     Tensor.detach: "detach",
@@ -101,5 +103,5 @@ def _user_line() -> str:
     if frame is None:
         return ""
     path, number = frame.f_code.co_filename, frame.f_lineno
-    code = linecache.getline(path, number).strip()
+    code = textwrap.shorten(linecache.getline(path, number), LONGEST, placeholder=" ...")
     return f" at {Path(path).name}:{number}{f': {code}' if code else ''}"
