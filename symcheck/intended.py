@@ -13,7 +13,7 @@ from torch import Tensor
 
 from symcheck.binding import Binding
 from symcheck.candidates import Formula, describe_error
-from symcheck.errors import Misuse, SymcheckError
+from symcheck.errors import SymcheckError, Untraceable
 from symcheck.lowering import Traced
 from symcheck.program import Program
 from symcheck.reference import Derived
@@ -69,6 +69,8 @@ def trace_candidates(
     weights = [torch.from_numpy(np.array(cotangent)) for cotangent in cotangents]
     try:
         backward = trace_backward(binding.call, tensors, wrt, weights, derived.traced.positions)
+        if not set(backward.guards) <= set(derived.traced.guards):
+            raise Untraceable("Python code in a backward looks at a value")
         programs[False]["autograd"] = (backward.program, wrt)
         missing = backward.missing
     except Exception as error:
@@ -114,7 +116,7 @@ def _trace_formula(formula: Formula, tensors: Tensors, weights: Sequence[Tensor]
     plain = {name: tensor.detach() for name, tensor in tensors.items()}
     traced = trace(flat, {**plain, **{f"d_cotangent{n}": weight for n, weight in enumerate(weights)}})
     if traced.guards:
-        raise Misuse("Python code in it looks at a value")
+        raise Untraceable("Python code in it looks at a value")
     return traced
 
 

@@ -276,13 +276,12 @@ def _attribute(module: fx.GraphModule, path: str) -> Any:
 def _meta(node: fx.Node) -> tuple[tuple[tuple[int, ...], str], ...]:
     """The shape and dtype of every tensor that a node results in."""
     value = node.meta.get("val")
-    values = list(value) if isinstance(value, tuple | list) else [value]
+    values = list(value) if isinstance(value, tuple | list) else [value] if value is not None else []
     return tuple(
         (tuple(map(int, item.shape)), str(item.dtype).removeprefix("torch."))
         if isinstance(item, Tensor)
         else ((), "int64")
         for item in values
-        if item is not None
     )
 
 

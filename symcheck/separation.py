@@ -35,6 +35,7 @@ Key: TypeAlias = tuple[str, str]  # candidate, input
 PRECISIONS = (192, 384, 768, 1536, 3072, 4096)  # bits; the last is the cap
 SHARP = 2.0**-100  # radius below which an overlap counts, beside the tensor's largest element
 NOTHING = 2.0**-240  # the same for a tensor that is zero but for its radius, beside the cotangent
+CHEAP = 0.25  # seconds: up to here a tensor that looks like zero is followed down to what float64 holds
 SUBNORMAL = 2.0**-1074
 HOPELESS = 2.0**20  # how many times the effect of a few moves an error is that more of them will not explain
 ULPS, MOVES = 16, 6  # how far constants are moved together at most, and how often
@@ -158,7 +159,8 @@ class Joint:
             known_size = np.where(np.isfinite(size), size, 0.0)
             scale = float(np.max(known_size, initial=0.0))
             if scale <= 2.0**10 * float(np.max(radius, initial=0.0, where=np.isfinite(radius))):
-                enough = np.full(exact.shape, NOTHING * cotangent)
+                # It may be small rather than zero: 1e-130 is the slope of a sigmoid at 300.
+                enough = np.full(exact.shape, NOTHING * cotangent if self.seconds > CHEAP else 0.0)
             else:
                 enough = SHARP * np.maximum(known_size, scale)
             loose = np.isfinite(radius) & ~apart & (radius > np.maximum(enough, SUBNORMAL))

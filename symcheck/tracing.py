@@ -9,7 +9,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -66,10 +66,12 @@ class Backward:
         program: its inputs are the function's, then one cotangent per output, ``d_cotangent0`` ...; its outputs the
             gradients in the order of `wrt`.
         missing: the names by which autograd returned None; their gradients are zeros.
+        guards: the source lines where Python looked at a value; the program holds where it sees the same.
     """
 
     program: Program
     missing: frozenset[str]
+    guards: tuple[str, ...]
 
 
 def trace_backward(
@@ -117,9 +119,8 @@ def trace_backward(
         )
 
     traced = trace(backward, {**{name: tensor.detach() for name, tensor in tensors.items()}, **seeds})
-    if traced.guards:
-        raise Untraceable("Python code in the function or its backward looks at a value")
-    return Backward(traced.program, frozenset(missing))
+    gradients = replace(traced.program, outputs=traced.program.outputs[: traced.outputs])
+    return Backward(gradients, frozenset(missing), traced.guards)
 
 
 def trace_graph(call: Call, tensors: Mapping[str, Tensor]) -> fx.GraphModule:

@@ -61,3 +61,43 @@ def _transposed(b: Builder, x: Array, weight: Array, out: Sequence[int], geometr
     window = window_positions(out, kernel, size, *geometry)
     planes = (n, groups, features)
     return b.scatter(spread, in_every_plane(window, planes, prod(out)), (*planes, prod(out)))
+
+
+@meaning("aten.convolution_backward")
+def convolution_backward(
+    b: Builder,
+    g: Array,
+    x: Array,
+    weight: Array,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    wanted: Sequence[bool],
+) -> tuple[Array | None, Array | None, Array | None]:
+    """out[n, c, i] = sum of weight[d, c, k] g[n, d, o] over the k, o that read i; the weight's and bias's likewise"""
+    count = len(weight.shape) - 2
+    geometry = tuple(per_axis(value, count) for value in (stride, padding, dilation))
+    by_x = by_weight = by_bias = None
+    if wanted[0]:
+        apply = _direct if transposed else _transposed
+        by_x = b.reshape(apply(b, g, weight, x.shape[2:], geometry, groups), x.shape)
+    if wanted[1]:
+        read, other = (g, x) if transposed else (x, g)
+        by_weight = b.reshape(_by_weight(b, read, other, weight, geometry, groups), weight.shape)
+    if wanted[2]:
+        by_bias = b.sum(g, [axis for axis in range(len(g.shape)) if axis != 1])
+    return by_x, by_weight, by_bias
+
+
+def _by_weight(b: Builder, x: Array, g: Array, weight: Array, geometry: Geometry, groups: int) -> Array:
+    """out[g, d, c, k] = sum over n, o of window[n, g, c, k, o] g[n, g, d, o]"""
+    n, channels, *size = x.shape
+    out = g.shape[2:]
+    window = window_positions(size, weight.shape[2:], out, *geometry)
+    taps = b.gather((x,), in_every_plane(window, (n, groups, channels // groups), prod(size)))
+    grouped = b.reshape(g, (n, groups, g.shape[1] // groups, prod(out)))
+    return b.equation("ngcko,ngdo->gdck", "a0*a1", taps, grouped)

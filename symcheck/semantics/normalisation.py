@@ -249,6 +249,34 @@ def attention(
     return out, b.reshape(log_total, log_total.shape[:-1])
 
 
+@meaning("aten._scaled_dot_product_flash_attention_for_cpu_backward")
+def attention_backward(
+    b: Builder,
+    g: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    out: Array,
+    log_total: Array,
+    dropout: float,
+    causal: bool,
+    *,
+    attn_mask: MaybeArray = None,
+    scale: float | None = None,
+) -> tuple[Array, Array, Array]:
+    """by value P' g, by query scale S key, by key scale S' query; P the weights, S = P (g value' - sum of g out)"""
+    size = query.shape[-1]
+    factor = ("a0*a1/sqrt(c0)", size) if scale is None else ("c0*a0*a1", scale)
+    scores = _masked(b, b.equation("nhqd,nhkd->nhqk", factor[0], query, key, factor[1]), attn_mask, causal)
+    weights = b.equation("nhqk,nhq->nhqk", "Piecewise((0, Eq(a0, -oo)), (exp(a0 - a1), True))", scores, log_total)
+    total = b.equation("nhqd,nhqd->nhq", "a0*a1", g, out)
+    reached = b.equation("nhqd,nhkd->nhqk", "a0*a1", g, value)
+    moved = b.equation("nhqk,nhqk,nhq->nhqk", "a0*(a1 - a2)", weights, reached, total)
+    by_value = b.equation("nhqk,nhqd->nhkd", "a0*a1", weights, g)
+    by_query = b.equation("nhqk,nhkd->nhqd", factor[0], moved, key, factor[1])
+    return by_query, b.equation("nhqk,nhqd->nhkd", factor[0], moved, query, factor[1]), by_value
+
+
 def _masked(b: Builder, scores: Array, mask: MaybeArray, causal: bool) -> Array:
     if causal:
         rows, columns = scores.shape[-2:]

@@ -28,17 +28,59 @@ def average_pool(
     """out[n, o] = sum over k of x[n, o*stride - padding + k] / number of taps"""
     count = int(b.operator[len("aten.avg_pool")])
     kernel = per_axis(kernel_size, count)
-    steps, pads = per_axis(stride, count, kernel), per_axis(padding, count)
+    geometry = kernel, per_axis(stride, count, kernel), per_axis(padding, count)
     size, out = x.shape[-count:], b.result_shape[-count:]
+    return _averaged(b, x, count, *_windows(size, out, geometry, count_include_pad, divisor_override))
+
+
+Windows = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def _windows(
+    size: Sequence[int],
+    out: Sequence[int],
+    geometry: tuple[tuple[int, ...], ...],
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Windows:
+    """[k, o]: the positions averaged into each output, and [o]: what their sum is divided by."""
+    kernel, steps, pads = geometry
+    count = len(kernel)
     window = window_positions(size, kernel, out, steps, pads, (1,) * count)
     if divisor_override is not None:
-        taps = np.full(window.shape[1], divisor_override)
-    elif count_include_pad:
+        return window, np.full(window.shape[1], divisor_override)
+    if count_include_pad:
         padded = [n + 2 * p for n, p in zip(size, pads, strict=True)]
-        taps = (window_positions(padded, kernel, out, steps, (0,) * count, (1,) * count) >= 0).sum(axis=0)
-    else:
-        taps = (window >= 0).sum(axis=0)
-    return _averaged(b, x, count, window, taps)
+        return window, (window_positions(padded, kernel, out, steps, (0,) * count, (1,) * count) >= 0).sum(axis=0)
+    return window, (window >= 0).sum(axis=0)
+
+
+@meaning("aten.avg_pool2d_backward", "aten.avg_pool3d_backward")
+def average_pool_backward(
+    b: Builder,
+    g: Array,
+    x: Array,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Array:
+    """out[n, i] = sum of g[n, o] / number of taps over the windows o that read i"""
+    count = int(b.operator[len("aten.avg_pool")])
+    kernel = per_axis(kernel_size, count)
+    geometry = kernel, per_axis(stride, count, kernel), per_axis(padding, count)
+    size, out = x.shape[-count:], g.shape[-count:]
+    return _spread(b, g, x, count, *_windows(size, out, geometry, count_include_pad, divisor_override))
+
+
+def _spread(b: Builder, g: Array, x: Array, count: int, window: NDArray[np.int64], taps: NDArray[np.int64]) -> Array:
+    """out[n, window[k, o]] += g[n, o] / taps[o], over the last `count` axes"""
+    planes, size = prod(x.shape[:-count]), prod(x.shape[-count:])
+    flat = b.reshape(g, (planes, prod(g.shape[-count:])))
+    shares = b.equation("no,o->nko", "a0/a1", flat, b.constant(taps), sizes={"k": window.shape[0]})
+    return b.scatter(shares, in_every_plane(window, (planes,), size), x.shape)
 
 
 def _averaged(b: Builder, x: Array, count: int, window: NDArray[np.int64], taps: NDArray[np.int64]) -> Array:
@@ -52,10 +94,22 @@ def _averaged(b: Builder, x: Array, count: int, window: NDArray[np.int64], taps:
 def adaptive_average_pool(b: Builder, x: Array, output_size: Sequence[int]) -> Array:
     """out[n, o] = the mean of x[n, i] over floor(o size/out) <= i < ceil((o + 1) size/out)"""
     count = len(output_size)
+    return _averaged(b, x, count, *_adaptive_windows(x.shape[-count:], output_size))
+
+
+@meaning("aten._adaptive_avg_pool2d_backward", "aten._adaptive_avg_pool3d_backward")
+def adaptive_average_pool_backward(b: Builder, g: Array, x: Array) -> Array:
+    """out[n, i] = sum of g[n, o] / (size of the window of o) over the windows o that read i"""
+    count = int(b.operator[len("aten._adaptive_avg_pool")])
+    return _spread(b, g, x, count, *_adaptive_windows(x.shape[-count:], g.shape[-count:]))
+
+
+def _adaptive_windows(sizes: Sequence[int], outs: Sequence[int]) -> Windows:
+    """[k, o]: the positions averaged into each output, and [o]: how many those are."""
     window = np.zeros((1, 1), dtype=np.int64)
-    for size, out in zip(x.shape[-count:], output_size, strict=True):
+    for size, out in zip(sizes, outs, strict=True):
         window = crossed(window, _adaptive_window(size, out), size)
-    return _averaged(b, x, count, window, (window >= 0).sum(axis=0))
+    return window, (window >= 0).sum(axis=0)
 
 
 def _adaptive_window(size: int, out: int) -> NDArray[np.int64]:

@@ -35,6 +35,19 @@ def nearest(b: Builder, x: Array, *args: object) -> Array:
     return b.rearrange(x, move)
 
 
+NEAREST_BACKWARD = [row.replace("d.default", "d_backward.default") for row in NEAREST]
+
+
+@meaning(*NEAREST_BACKWARD)
+def nearest_backward(
+    b: Builder, g: Array, output_size: Sequence[int], input_size: Sequence[int], *scales: object
+) -> Array:
+    """out[n, i] = sum of g[n, o] over the outputs o that read i"""
+    operator = getattr(torch.ops.aten, b.operator.split(".")[1].removesuffix("_backward")).default
+    places = torch.arange(prod(input_size), dtype=torch.float64).reshape(tuple(input_size))
+    return b.scatter(g, operator(places, output_size, *scales).long().numpy(), input_size)
+
+
 # -- regular grids ----------------------------------------------------------------------------------------------------
 
 
