@@ -84,7 +84,7 @@ class Trial:
     rounded: Rounded | None
     blame: Callable[[tuple[int, ...]], Blame | None]
     remarks: Callable[[], str]
-    better: Callable[[], str]
+    better: Callable[[tuple[int, ...]], str]
 
     @property
     def bounds(self) -> Floats | None:
@@ -245,7 +245,7 @@ def _unstable(trial: Trial, parts: _Parts) -> Finding | None:
         f"the formula is right, but rounding leaves fewer than a third of the bits at {_count(lost)}: "
         f"{bits:.0f} of {-np.log2(trial.roundoff):.0f} are lost at the worst, needlessly"
     )
-    found = _finding(trial, parts, Verdict.INSTABILITY, _with(reason, _said(blame)), lost, trial.better())
+    found = _finding(trial, parts, Verdict.INSTABILITY, _with(reason, _said(blame)), lost, trial.better(where))
     return replace(found, operation="" if blame is None else blame.operation)
 
 
@@ -284,7 +284,8 @@ def _passed(trial: Trial, parts: _Parts) -> Finding:
         return _finding(trial, parts, Verdict.OK, _right(trial), everywhere)
     reason = f"{_right(trial)}; torch.allclose would reject {int((~usual).sum())} of {usual.size} elements"
     blame = trial.blame(_worst(trial, ~usual))
-    found = _finding(trial, parts, Verdict.ROUNDING, _with(reason, _said(blame)), everywhere, _tolerance(trial, error))
+    advice = _with(_tolerance(trial, error), trial.better(_worst(trial, ~usual)))
+    found = _finding(trial, parts, Verdict.ROUNDING, _with(reason, _said(blame)), everywhere, advice)
     return replace(found, operation="" if blame is None else blame.operation)
 
 

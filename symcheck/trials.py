@@ -31,6 +31,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Tensors: TypeAlias = Mapping[str, Tensor]
 Run: TypeAlias = Callable[[torch.dtype | None, Tensors], Floats | None]
 
+FAR = 8.0  # how many times smaller a bound must be for its form to be advised
 LARGE = 1 << 22  # elements in all of a program's arrays, above which no rounding bound is computed
 
 
@@ -103,7 +104,7 @@ class Trials:
             self._bounds(key),
             lambda index: self._blame(key, index, abs(float(computed[index]) - float(exact.values[index]))),
             remarks,
-            lambda: "",
+            lambda index: self._better(key, index),
         )
 
     # -- kinks ----------------------------------------------------------------------------------------------------
@@ -150,6 +151,21 @@ class Trials:
     def _blame(self, key: Key, index: tuple[int, ...], error: float) -> Blame | None:
         program, place = self.intended.programs[key]
         return blame(program, self._given(key), place, index, error=error)
+
+    def _better(self, key: Key, index: tuple[int, ...]) -> str:
+        """The exact gradient as it was derived, where rounding can move it far less than the candidate."""
+        own, derived = self._bounds(key), self.ladder.derived
+        if own is None or sum(statement.out.size for statement in derived.gradient.statements) > LARGE:
+            return ""
+        place = derived.wrt.index(key[1])
+        bound = rounding_bounds(derived.gradient, self._given(key))[place].bounds[index]
+        if not np.isfinite(bound) or bound <= 0 or own.bounds[index] < FAR * bound:
+            return ""
+        last = {array.name: number for number, array in enumerate(derived.gradient.outputs)}
+        written = [str(s) for s in derived.gradient.statements if last.get(s.out.name) == place]
+        many = own.bounds[index] / bound
+        times = f"{many:.2g} times less" if np.isfinite(many) else "and the bound of this one is infinite"
+        return f"as derived, rounding moves it by at most {bound:.1e}, {times}{f': {written[0]}' if written else ''}"
 
     @cached_property
     def _undefined_value(self) -> bool:
