@@ -400,3 +400,14 @@ def test_it_is_silent(name, dtype):
     report = check(function, inputs, budget=0)
     for each in inputs:
         assert report["autograd", each].verdict in PASSES, report["autograd", each].reason
+
+
+@pytest.mark.parametrize("top", [250.0, 300.0, 350.0])
+def test_a_slope_that_looks_like_zero_is_followed(top):
+    """The sigmoid's slope at 300 is 5e-131: float64 holds it, and 1 - s, at 400 bits still, does not."""
+    x = torch.tensor([top], dtype=F64)
+    slope = lambda x: torch.sigmoid(x) * (1 - torch.sigmoid(x))  # noqa: E731
+    for factor, verdict in ((1, Verdict.INSTABILITY), (2, Verdict.FORMULA)):
+        report = check(lambda x: torch.sigmoid(x).sum(), {"x": x}, formulas={"x": lambda x, f=factor: f * slope(x)})
+        assert report["formula", "x"].verdict is verdict, report["formula", "x"].reason
+        assert report["autograd", "x"].verdict is Verdict.INSTABILITY
