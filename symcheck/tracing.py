@@ -31,7 +31,7 @@ __all__ = ["Backward", "trace", "trace_backward", "trace_graph"]
 Call = Callable[[Mapping[str, Tensor]], tuple[Tensor, ...]]
 
 # operators beyond the core table that torch's own decompositions state in operators that have a meaning
-EXTRA_DECOMPOSITIONS: tuple[Any, ...] = ()
+EXTRA_DECOMPOSITIONS: tuple[Any, ...] = (torch.ops.aten.batch_norm_backward,)
 
 _SYMCHECK = str(Path(__file__).parent)
 _TORCH = str(Path(torch.__file__).parent)

@@ -127,6 +127,52 @@ def pdist(b: Builder, x: Array, order: float = 2) -> Array:
     return norm_of_last(b, difference, order)
 
 
+SIGN = "Piecewise((1, a1 > 0), (-1, a1 < 0), (0, True))"
+SIZE = "Piecewise((a1, a1 >= 0), (-a1, True))"
+
+
+def _distance_slope(order: float) -> str:
+    """What torch's kernels multiply: the cotangent a0, the difference a1, the distance a2, the order c0."""
+    if order == 1:
+        return f"a0*{SIGN}"
+    if order == 2:
+        return "Piecewise((0, Eq(a2, 0)), (a0*a1/a2, True))"
+    if order == inf:
+        return f"Piecewise((a0*{SIGN}, Eq({SIZE}, a2)), (0, True))"
+    if order < 2:
+        return f"Piecewise((0, Eq(a2, 0)), (0, Eq(a1, 0)), (a0*{SIGN}*{SIZE}**(c0 - 1)/a2**(c0 - 1), True))"
+    return f"Piecewise((0, Eq(a2, 0)), (a0*a1*{SIZE}**(c0 - 2)/a2**(c0 - 1), True))"
+
+
+@meaning("aten._cdist_backward")
+def cdist_backward(b: Builder, g: Array, x: Array, y: Array, order: float, distance: Array) -> Array:
+    """out[n, i, k] = sum over j of g[n, i, j] times the slope of the distance of x[n, i] and y[n, j] by x[n, i, k]"""
+    if order == 0 or x.size == 0 or y.size == 0:
+        return b.absent(b.result_shape, x.dtype)
+    batch, count = b.result_shape[:-2], prod(b.result_shape[:-2])
+    left, right, cotangent, lengths = (
+        b.reshape(b.expand(part, (*batch, *part.shape[-2:])), (count, *part.shape[-2:])) for part in (x, y, g, distance)
+    )
+    difference = b.equation("nik,njk->nijk", "a0 - a1", left, right)
+    power = () if order in (1, 2, inf) else (exact_order(order),)
+    slope = b.equation("nij,nijk,nij->nik", _distance_slope(order), cotangent, difference, lengths, *power)
+    return b.reshape(slope, b.result_shape)
+
+
+@meaning("aten._pdist_backward")
+def pdist_backward(b: Builder, g: Array, x: Array, order: float, distance: Array) -> Array:
+    """out[i, k] = sum over the pairs with i of g times the slope of their distance by x[i, k]"""
+    if order == 0 or g.size == 0:
+        return b.absent(x.shape, x.dtype)
+    first, second = np.triu_indices(x.shape[0], 1)
+    rows = np.arange(x.size).reshape(x.shape)
+    difference = b.pointwise("a0 - a1", b.gather((x,), rows[first]), b.gather((x,), rows[second]))
+    power = () if order in (1, 2, inf) else (exact_order(order),)
+    slope = b.equation("p,pk,p->pk", _distance_slope(order), g, difference, distance, *power)
+    ahead, behind = b.scatter(slope, rows[first], x.shape), b.scatter(slope, rows[second], x.shape)
+    return b.pointwise("a0 - a1", ahead, behind)
+
+
 @meaning("aten.logsumexp")
 def logsumexp(b: Builder, x: Array, dim: Dims, keepdim: bool = False) -> Array:
     """out[i] = log(sum over k of exp(x[i, k])), shifted by the largest term"""

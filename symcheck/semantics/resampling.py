@@ -125,11 +125,13 @@ def upsample_cubic(b: Builder, x: Array, size: Sequence[int], align: bool, *fact
     return _upsampled(b, x, size, align, factors, _cubic)
 
 
+TRIANGLE = "Piecewise((0, a0 <= -1), (1 + a0, a0 < 0), (1 - a0, a0 < 1), (0, True))"
+
+
 @meaning("aten._upsample_bilinear2d_aa.default")
 def upsample_linear_smoothed(b: Builder, x: Array, size: Sequence[int], align: bool, *factors: float | None) -> Array:
     """out[n, o] = sum over i of x weighted by a triangle as wide as the outputs' step, its weights adding to 1"""
-    body = "Piecewise((0, a0 <= -1), (1 + a0, a0 < 0), (1 - a0, a0 < 1), (0, True))"
-    return _upsampled(b, x, size, align, factors, _Smoothed(body, 1))
+    return _upsampled(b, x, size, align, factors, _Smoothed(TRIANGLE, 1))
 
 
 @meaning("aten._upsample_bicubic2d_aa.default")
@@ -176,6 +178,54 @@ def _upsampled(
         taps, weights = weigh(b, _Axis(x.shape[dim], out, align, factor), x.dtype)
         x = _along(b, x, dim, taps, weights)
     return x
+
+
+# -- their transposes -------------------------------------------------------------------------------------------------
+
+
+def _downsampled(
+    b: Builder, g: Array, input_size: Sequence[int], align: bool, factors: Sequence[float | None], weigh: object
+) -> Array:
+    """out[.., taps[o, t], ..] += weights[o, t] g[.., o, ..], axis by axis"""
+    assert callable(weigh)
+    count = len(input_size) - 2
+    for place, factor in enumerate(_factors(count, factors)):
+        dim, size = 2 + place, input_size[2 + place]
+        taps, weights = weigh(b, _Axis(size, g.shape[dim], align, factor), g.dtype)
+        letters = "abcdefgh"[: len(g.shape) - 1]
+        shares = b.equation(f"{letters[:dim]}o{letters[dim:]},ot->{letters}ot", "a0*a1", g, weights)
+        shape = (*g.shape[:dim], size, *g.shape[dim + 1 :])
+        lines = np.moveaxis(np.arange(prod(shape)).reshape(shape), dim, -1)
+        g = b.scatter(shares, lines[..., taps], shape)
+    return g
+
+
+@meaning(
+    "aten.upsample_linear1d_backward.default",
+    "aten.upsample_bilinear2d_backward.default",
+    "aten.upsample_trilinear3d_backward.default",
+)
+def upsample_linear_backward(
+    b: Builder, g: Array, _: Sequence[int], size: Sequence[int], align: bool, *factors: float | None
+) -> Array:
+    """out[n, i] = sum of g[n, o] over the outputs o that read i, with the weights 1 - t and t"""
+    return _downsampled(b, g, size, align, factors, _linear)
+
+
+@meaning("aten.upsample_bicubic2d_backward.default")
+def upsample_cubic_backward(
+    b: Builder, g: Array, _: Sequence[int], size: Sequence[int], align: bool, *factors: float | None
+) -> Array:
+    """out[n, i] = sum of g[n, o] over the outputs o that read i, with the weights of cubic convolution"""
+    return _downsampled(b, g, size, align, factors, _cubic)
+
+
+@meaning("aten._upsample_bilinear2d_aa_backward.default")
+def upsample_linear_smoothed_backward(
+    b: Builder, g: Array, _: Sequence[int], size: Sequence[int], align: bool, *factors: float | None
+) -> Array:
+    """out[n, i] = sum of g[n, o] over the outputs o that read i, with the weights of the widened triangle"""
+    return _downsampled(b, g, size, align, factors, _Smoothed(TRIANGLE, 1))
 
 
 # -- arbitrary grids --------------------------------------------------------------------------------------------------

@@ -50,6 +50,38 @@ class Draw:
 CALLS: dict[str, Callable[[Draw], Arguments]] = {
     "aten._adaptive_avg_pool3d": lambda d: ("default", d(1, 2, 4, 3, 3), [2, 2, 1]),
     "aten._cdist_forward": lambda d: ("default", d(3, 2), d(4, 2), 2.0, None),
+    "aten._adaptive_avg_pool2d_backward": lambda d: ("default", d(1, 2, 2, 2), d.held(d(1, 2, 5, 4))),
+    "aten._adaptive_avg_pool3d_backward": lambda d: ("default", d(1, 1, 2, 2, 1), d.held(d(1, 1, 4, 3, 3))),
+    "aten._cdist_backward": lambda d: ("default", d(3, 4), d(3, 2), d(4, 2), 3.0, d.positive(3, 4)),
+    "aten._pdist_backward": lambda d: ("default", d(6), d(4, 2), 2.0, d.positive(6)),
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward": lambda d: (
+        "default", d(1, 2, 3, 4), d(1, 2, 3, 4), d(1, 2, 3, 4), d(1, 2, 3, 4), d(1, 2, 3, 4), d.positive(1, 2, 3),
+        0.0, True,
+    ),
+    "aten._upsample_bilinear2d_aa_backward.default": lambda d: (
+        "default", d(1, 1, 3, 4), [3, 4], [1, 1, 6, 5], False,
+    ),
+    "aten.avg_pool2d_backward": lambda d: (
+        "default", d(1, 2, 3, 3), d.held(d(1, 2, 5, 5)), [3, 3], [2, 2], [1, 1], False, True, None,
+    ),
+    "aten.avg_pool3d_backward": lambda d: (
+        "default", d(1, 1, 2, 2, 2), d.held(d(1, 1, 4, 4, 4)), [2, 2, 2], [2, 2, 2], [0, 0, 0], False, False, None,
+    ),
+    "aten.convolution_backward": lambda d: (
+        "default", d(2, 4, 3), d(2, 2, 5), d(4, 1, 3), [4], [2], [1], [1], False, [0], 2, [True, True, True],
+    ),
+    "aten.upsample_bicubic2d_backward.default": lambda d: ("default", d(1, 1, 5, 4), [5, 4], [1, 1, 3, 3], False),
+    "aten.upsample_bilinear2d_backward.default": lambda d: ("default", d(1, 2, 5, 4), [5, 4], [1, 2, 3, 3], True),
+    "aten.upsample_linear1d_backward.default": lambda d: ("default", d(1, 2, 5), [5], [1, 2, 3], False),
+    "aten.upsample_trilinear3d_backward.default": lambda d: (
+        "default", d(1, 1, 3, 4, 3), [3, 4, 3], [1, 1, 2, 3, 2], False,
+    ),
+    "aten.upsample_nearest1d_backward.default": lambda d: ("default", d(1, 2, 5), [5], [1, 2, 3]),
+    "aten.upsample_nearest2d_backward.default": lambda d: ("default", d(1, 2, 5, 4), [5, 4], [1, 2, 3, 3]),
+    "aten.upsample_nearest3d_backward.default": lambda d: ("default", d(1, 2, 5, 4, 3), [5, 4, 3], [1, 2, 3, 3, 2]),
+    "aten._upsample_nearest_exact1d_backward.default": lambda d: ("default", d(1, 2, 5), [5], [1, 2, 3]),
+    "aten._upsample_nearest_exact2d_backward.default": lambda d: ("default", d(1, 2, 5, 4), [5, 4], [1, 2, 3, 3]),
+    "aten._upsample_nearest_exact3d_backward.default": lambda d: ("default", d(1, 2, 5, 4, 3), [5, 4, 3], [1, 2, 3, 3, 2]),
     "aten.fill": lambda d: ("Tensor", d(3, 2), d()),
     "aten.grid_sampler_3d": lambda d: ("default", d(1, 1, 3, 3, 3), 0.4 * d(1, 2, 2, 2, 3), 0, 0, False),
     "aten.im2col": lambda d: ("default", d(1, 2, 4, 3), [2, 2], [1, 1], [0, 0], [1, 1]),
