@@ -309,8 +309,8 @@ def _right(trial: Trial) -> str:
 def _tolerance(trial: Trial, error: Floats) -> str:
     from_bound = trial.bounds is not None and bool(np.isfinite(trial.bounds).all())
     largest = float(np.max(trial.bounds)) if from_bound and trial.bounds is not None else float(np.max(error))
-    covers = "rounding at any input of this size" if from_bound else "this input"
-    return f"accept it with rtol=0, atol={_round_up(largest)}, which covers {covers}"
+    covers = "bounds all rounding at this input" if from_bound else "covers what was seen at this input"
+    return f"accept it with rtol=0, atol={_round_up(largest)}, which {covers}"
 
 
 # -- the evidence -------------------------------------------------------------------------------------------------
@@ -339,6 +339,7 @@ def _finding(trial: Trial, parts: _Parts, verdict: Verdict, reason: str, among: 
         dtype=trial.dtype,
         shape=c.shape,
         compared=c.size,
+        tolerance=float(np.max(trial.bounds)) if trial.bounds is not None else float("nan"),
     )
 
 

@@ -65,6 +65,8 @@ class Finding:
         shape: the input's shape.
         compared: how many of its elements were compared.
         left_out: why elements were not compared, and how many for each reason.
+        tolerance: an absolute tolerance that any rounding of the candidate at this input meets: its largest bound over
+            the elements, in the gradient's own unit; inf if there is none, nan if it was not computed.
     """
 
     candidate: str
@@ -82,3 +84,4 @@ class Finding:
     shape: tuple[int, ...] = ()
     compared: int = 0
     left_out: tuple[tuple[str, int], ...] = ()
+    tolerance: float = float("nan")

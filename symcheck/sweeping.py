@@ -11,6 +11,7 @@ from symcheck.binding import bind, restored
 from symcheck.checking import Report, bind_formulas
 from symcheck.errors import Misuse
 from symcheck.findings import Verdict
+from symcheck.report.sweeps import render_sweep
 from symcheck.session import Session
 
 __all__ = ["Sweep", "sweep"]
@@ -38,6 +39,19 @@ class Sweep:
     def largest(self, candidate: str, name: str, attribute: str) -> float:
         """The largest of a finding's numbers, such as ``rounding_error``, over the seeds."""
         return float(max(getattr(report[candidate, name], attribute) for report in self.reports.values()))
+
+    def tolerance(self, candidate: str, name: str) -> float:
+        """An absolute tolerance that a right candidate meets at every seed, whatever the order of its sums.
+
+        The largest bound on its rounding over elements and seeds, in the gradient's own unit; use it with ``rtol=0``.
+        It is inf where some seed has no bound, and nan where one was not computed.
+        """
+        return self.largest(candidate, name, "tolerance")
+
+    def __str__(self) -> str:
+        return render_sweep(self.reports)
+
+    __repr__ = __str__
 
 
 def sweep(

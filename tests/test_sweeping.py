@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from symcheck import Verdict, sweep
-from symcheck import session as sessions
+from symcheck import Verdict, memory, sweep
 from symcheck.errors import Misuse
 
 
@@ -19,8 +18,8 @@ def make(seed):
 
 def test_a_sweep_derives_once_and_differentiates_once(monkeypatch):
     derived = []
-    original = sessions.derive_reference
-    monkeypatch.setattr(sessions, "derive_reference", lambda *args: derived.append(1) or original(*args))
+    original = memory.derive_reference
+    monkeypatch.setattr(memory, "derive_reference", lambda *args: derived.append(1) or original(*args))
     seen = []
     found = sweep(function, make, range(20), {"x": lambda x, y: 2 * x * y}, ["x"], progress=seen.append)
     assert found.ok
@@ -68,3 +67,21 @@ def test_a_constant_that_changes_between_seeds_is_noticed():
 def test_misuse(arguments, message):
     with pytest.raises(Misuse, match=message):
         sweep(function, *arguments)
+
+
+def test_every_seed_meets_the_tolerance():
+    """The bound of each seed covers what was seen there; the largest covers all."""
+    found = sweep(function, make, range(20), {"x": lambda x, y: 2 * x * y}, "x")
+    tolerance = found.tolerance("formula", "x")
+    assert found.largest("formula", "x", "rounding_error") <= tolerance < 1e-4
+    for seed, report in found.reports.items():
+        given = make(seed)
+        computed = 2 * given["x"] * given["y"]
+        assert torch.allclose(computed.double(), torch.from_numpy(report.gradients["x"]), rtol=0, atol=tolerance)
+
+
+def test_a_sweep_prints_what_fell_how_often():
+    text = str(sweep(function, make, range(20), {"x": lambda x, y: 3 * x * y}, "x"))
+    assert "function at 20 seeds" in text
+    assert "20 FORMULA" in text and "20 OK" in text
+    assert "by the factor 3/2 everywhere" in text

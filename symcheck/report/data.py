@@ -51,6 +51,7 @@ def _finding(finding: Finding) -> dict[str, object]:
         "shape": list(finding.shape),
         "compared": finding.compared,
         "left_out": dict(finding.left_out),
+        "tolerance": _number(finding.tolerance),
     }
 
 
