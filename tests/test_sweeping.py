@@ -83,5 +83,6 @@ def test_every_seed_meets_the_tolerance():
 def test_a_sweep_prints_what_fell_how_often():
     text = str(sweep(function, make, range(20), {"x": lambda x, y: 3 * x * y}, "x"))
     assert "function at 20 seeds" in text
-    assert "20 FORMULA" in text and "20 OK" in text
-    assert "by the factor 3/2 everywhere" in text
+    assert "20 FORMULA" in text
+    assert "20 OK" in text
+    assert "by the factor 3/2" in text
