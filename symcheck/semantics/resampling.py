@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from symcheck.building import Builder
+from symcheck.errors import UnknownOperator
 from symcheck.program import Array, Constant
 from symcheck.semantics.table import meaning
 
@@ -329,3 +330,63 @@ def _sampled(b: Builder, x: Array, index: Array, weight: Array | None, outputs: 
     if weight is None:
         return b.reshape(taps, (n, channels, outputs))
     return b.equation("ncot,not->nco", "a0*a1", taps, weight)
+
+
+@meaning("aten.grid_sampler_2d_backward", "aten.grid_sampler_3d_backward")
+def grid_sampler_backward(
+    b: Builder, g: Array, x: Array, grid: Array, mode: int, padding: int, align: bool, wanted: Sequence[bool]
+) -> tuple[Array | None, Array | None]:
+    """by x: weight g at the elements under the taps; by grid: sum over c, t of g x times the slope of the weight"""
+    n, channels, *size = x.shape
+    if mode == BICUBIC or padding == REFLECTION:
+        raise UnknownOperator(b.operator, detail="by cubic convolution or with reflection, its backward has no meaning")
+    outputs, rank = prod(grid.shape[1:-1]), len(size)
+    flat = b.reshape(grid, (n, outputs, rank))
+    index, weights, slopes = _linear_taps(b, flat, size, mode, padding, align)
+    start = b.constant(np.arange(n * channels).reshape(n, channels) * prod(size))
+    places = b.equation("nc,not->ncot", "Piecewise((-1, a1 < 0), (a0 + a1, True))", start, index, dtype="int64")
+    cotangent = b.reshape(g, (n, channels, outputs))
+    by_x = by_grid = None
+    if wanted[0]:
+        by_x = b.scatter(b.equation("nco,not->ncot", "a0*a1", cotangent, _product(b, weights)), places, x.shape)
+    if wanted[1] and mode == NEAREST_MODE:
+        by_grid = b.absent(grid.shape, grid.dtype)
+    elif wanted[1]:
+        taps = b.gather((x,), places)
+        parts = []
+        for axis in range(rank):
+            moved = _product(b, [*weights[:axis], slopes[axis], *weights[axis + 1 :]])
+            parts.append(b.equation("nco,ncot,not->no", "a0*a1*a2", cotangent, taps, moved))
+        order = np.arange(rank)[::-1] * n * outputs + np.arange(n * outputs).reshape(n, outputs, 1)
+        by_grid = b.reshape(b.gather(parts, order), grid.shape)
+    return by_x, by_grid
+
+
+def _linear_taps(
+    b: Builder, flat: Array, size: Sequence[int], mode: int, padding: int, align: bool
+) -> tuple[Array, list[Array], list[Array]]:
+    """The joined positions of all taps; by axis of x the taps' weights, and their slopes by the grid."""
+    index, weights, slopes = None, [], []
+    for place, extent in enumerate(size):
+        last = len(size) - 1 - place
+        own = b.rearrange(flat, lambda positions, last=last: positions[:, :, last])  # type: ignore[misc]
+        at = _unnormalised(b, own, extent, align)
+        start = b.pointwise("rint(a0)" if mode == NEAREST_MODE else "floor(a0)", at, dtype="int64")
+        taps = _taps(b, start, 1 if mode == NEAREST_MODE else 2, extent, padding, align)
+        index = taps if index is None else _joined_index(b, index, taps, extent)
+        both = _tap_weights(b, at, start, mode)
+        weights.append(b.pointwise("1 + 0*a0", taps, dtype=flat.dtype) if both is None else both)
+        # With a border torch stops the slope at the outermost elements and beyond.
+        steep = "(2*a1 - 1)*c0/2"
+        steep = steep if padding == ZEROS else f"Piecewise((0, a0 <= 0), (0, a0 >= c1), ({steep}, True))"
+        sides = b.constant(np.arange(taps.shape[2]))
+        slopes.append(b.equation("no,t->not", steep, at, sides, extent - 1 if align else extent, extent - 1))
+    assert index is not None
+    return index, weights, slopes
+
+
+def _product(b: Builder, weights: Sequence[Array]) -> Array:
+    out = weights[0]
+    for weight in weights[1:]:
+        out = _joined_weight(b, out, weight)
+    return out

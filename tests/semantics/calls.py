@@ -81,8 +81,16 @@ CALLS: dict[str, Callable[[Draw], Arguments]] = {
     "aten.upsample_nearest3d_backward.default": lambda d: ("default", d(1, 2, 5, 4, 3), [5, 4, 3], [1, 2, 3, 3, 2]),
     "aten._upsample_nearest_exact1d_backward.default": lambda d: ("default", d(1, 2, 5), [5], [1, 2, 3]),
     "aten._upsample_nearest_exact2d_backward.default": lambda d: ("default", d(1, 2, 5, 4), [5, 4], [1, 2, 3, 3]),
-    "aten._upsample_nearest_exact3d_backward.default": lambda d: ("default", d(1, 2, 5, 4, 3), [5, 4, 3], [1, 2, 3, 3, 2]),
+    "aten._upsample_nearest_exact3d_backward.default": lambda d: (
+        "default", d(1, 2, 5, 4, 3), [5, 4, 3], [1, 2, 3, 3, 2],
+    ),
     "aten.fill": lambda d: ("Tensor", d(3, 2), d()),
+    "aten.grid_sampler_2d_backward": lambda d: (
+        "default", d(2, 2, 3, 2), d(2, 2, 4, 3), 0.4 * d(2, 3, 2, 2), 0, 1, False, [True, True],
+    ),
+    "aten.grid_sampler_3d_backward": lambda d: (
+        "default", d(1, 2, 2, 2, 2), d(1, 2, 3, 3, 3), 0.4 * d(1, 2, 2, 2, 3), 0, 0, True, [True, True],
+    ),
     "aten.grid_sampler_3d": lambda d: ("default", d(1, 1, 3, 3, 3), 0.4 * d(1, 2, 2, 2, 3), 0, 0, False),
     "aten.im2col": lambda d: ("default", d(1, 2, 4, 3), [2, 2], [1, 1], [0, 0], [1, 1]),
     "aten.scatter.value": lambda d: ("value", d(4, 3), 0, torch.tensor([[0, 1, 2], [0, 3, 1]]), 1.5),

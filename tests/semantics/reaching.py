@@ -100,8 +100,10 @@ def slope_here(call: Call) -> str:
     if not any(array.is_real for array in call.program.outputs):
         return "none"
     gradient = derive(call.program, call.wrt)
-    ones = {array.name: np.ones(array.shape) for array in gradient.inputs if "cotangent" in array.name}
-    values = evaluate(gradient, {**call.inputs, **ones}, Bound(), moving=call.wrt)
+    cotangents = [array for array in gradient.inputs if "cotangent" in array.name]
+    # Unequal ones: what moves nothing but differences has no slope at equal ones.
+    seeds = {array.name: 1.0 + np.arange(array.size).reshape(array.shape) for array in cotangents}
+    values = evaluate(gradient, {**call.inputs, **seeds}, Bound(), moving=call.wrt)
     if any((g.open is not None and g.open.any()) or not np.isfinite(g.value).all() for g in values):
         return "open"
     return "smooth" if any(g.value.any() for g in values) else "flat"
