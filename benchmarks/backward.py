@@ -111,6 +111,8 @@ def _compare(sample: OpSample) -> str:
     )
     for name, value, grad in zip(sample.wrt, values, wanted, strict=True):
         if grad is not None:
+            if name in backward.missing:
+                return f"by {name}: the traced backward gives no gradient, autograd one"
             reason = _difference(np.asarray(value, dtype=np.float64), grad)
             if reason:
                 return f"by {name}: {reason}"
@@ -119,6 +121,7 @@ def _compare(sample: OpSample) -> str:
 
 def _difference(value: Any, grad: Tensor) -> str:
     dense = (grad.to_dense() if grad.layout is torch.sparse_coo else grad).detach()
+    dense = torch.zeros(dense.shape, dtype=dense.dtype) if dense._is_zerotensor() else dense
     wanted = to_numpy(dense).astype(np.float64)
     with np.errstate(all="ignore"):
         finite = np.abs(wanted[np.isfinite(wanted)])
