@@ -299,7 +299,8 @@ def _right(trial: Trial) -> str:
         return "the formula is right: it computes the exact gradient, statement by statement"
     if s.sampled.any():
         return "the formula is right to the precision of its constants, which was sampled and not proved"
-    largest = float(np.max(s.formula_error, initial=0.0, where=np.isfinite(s.formula_error)))
+    compared = np.isfinite(s.formula_error) & ~trial.exact.limit & ~trial.exact.smooth & ~trial.exact.open
+    largest = float(np.max(s.formula_error, initial=0.0, where=compared))
     limit = ", by its limit where it is undefined" if trial.exact.limit.any() else ""
     return (
         f"the formula is right: in exact arithmetic it is the gradient to within {largest:.1e} ({s.bits} bits){limit}"

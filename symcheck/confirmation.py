@@ -48,11 +48,16 @@ class Confirmation:
                 if not self.at.problem(key)
                 and not joint.is_same(key)
                 and (id(joint), key) not in self.at.verified
-                and not self.at.separation(key).apart.any()  # convicted at the input itself
+                and not self._is_convicted(key)
             ]
             if keys and joint.seconds * 2 <= SECONDS:
                 self._mismatches[plain] = self._confirm(joint, plain, keys)
         return self._mismatches[plain].get(key, "")
+
+    def _is_convicted(self, key: Key) -> bool:
+        """Whether it is wrong at the input itself, other than at kinks, where a choice of slopes may explain it."""
+        apart = self.at.separation(key).apart
+        return bool(apart.any()) and bool((apart & ~self._at_kinks(key)).any())
 
     def _confirm(self, joint: Joint, plain: bool, keys: Sequence[Key]) -> dict[Key, str]:
         moving = [*self.at.derived.wrt, *(() if plain else self._seeds)]
