@@ -18,14 +18,14 @@ from torch import Tensor
 from symcheck.candidates import unit_roundoff
 from symcheck.intended import Intended
 from symcheck.limits import GROWING, KINK, NOWHERE, SMOOTH, Limit, difference_limit, find_limits
-from symcheck.neighbours import nudged
+from symcheck.neighbours import idealised, nudged
 from symcheck.program import Array, Program
-from symcheck.readings import perturbed
+from symcheck.readings import as_meant, perturbed
 from symcheck.reference import Derived, Point, numeric
 from symcheck.refinement import evaluate_sharply
-from symcheck.separation import HOPELESS, Joint, Key, Separation
+from symcheck.separation import Joint, Key, Separation
 
-__all__ = ["SECONDS", "SPREAD", "Certification", "Resolved", "name_of", "restricted"]
+__all__ = ["SECONDS", "Certification", "Resolved", "name_of", "restricted"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -35,7 +35,6 @@ Given: TypeAlias = dict[str, Any]
 SECONDS = 8.0  # of ball arithmetic that one evaluation at the input may take
 MORE_SECONDS = 30.0  # that everything else may take: neighbours, limits, conditioning
 NUDGES = 6  # moves by one ulp whose largest effect is the conditioning
-SPREAD = 16.0  # how many times the effect of such moves an error may be that the data explain
 SHARP = 2.0**-32  # of the tensor's largest element: a float64 bound that is enough for a formula that is proved
 QUOTIENTS = 8  # elements whose derivative is found from difference quotients, where nothing else defines it
 ALIKE = 2.0**-40  # relative distance of two limits in float64 that are one
@@ -132,12 +131,19 @@ class Certification:
         found = joint.separate(self.given(plain), keys, self.generator)
         suspects = [key for key in keys if found[key].apart.any()]
         if suspects:
-            spread = self._data_spread(joint, plain, suspects, found)
-            for key in suspects:
-                explained = found[key].apart & (np.abs(found[key].difference) <= SPREAD * spread[key])
+            ideal = self.compare_ideally(joint, self.given(plain), suspects)
+            for key, other in ideal.items():
+                explained = found[key].apart & ~other.apart & np.isfinite(other.radius)
                 if explained.any():
-                    self.note(f"{name_of(key)} equals the gradient to the precision of its data, not beyond")
-                    found[key] = replace(found[key], apart=found[key].apart & ~explained)
+                    self.note(f"{name_of(key)} is right of data that keep a law exactly, which these do up to rounding")
+                    found[key] = replace(
+                        found[key],
+                        apart=found[key].apart & ~explained,
+                        difference=np.where(explained, other.difference, found[key].difference),
+                        formula_error=np.where(explained, other.formula_error, found[key].formula_error),
+                        radius=np.where(explained, other.radius, found[key].radius),
+                        loose=np.where(explained, other.loose, found[key].loose),
+                    )
         return found
 
     def _is_sharp(self, joint: Joint, point: Point, name: str) -> bool:
@@ -151,27 +157,21 @@ class Certification:
         narrow = max(self.roundoffs.values(), default=0.0) > 2.0**-53 or joint.seconds > 0.1
         return narrow and bool((exact.errors <= SHARP * scale).all())
 
-    def _data_spread(
-        self, joint: Joint, plain: bool, keys: Sequence[Key], found: Mapping[Key, Separation], moves: int = 3
-    ) -> dict[Key, Floats]:
-        """How far intended - exact moves when every number in the data is moved by one ulp.
+    def compare_ideally(self, joint: Joint, given: Given, keys: Sequence[Key]) -> dict[Key, Separation]:
+        """Compare where the data keep exactly what laws they keep up to rounding; empty where they keep none.
 
         Rows of probabilities sum to 1 only up to rounding, and so p - y is the gradient only up to it.
         """
-        spread = {key: np.zeros(found[key].exact.shape) for key in keys}
-        bits = max(max(found[key].bits for key in keys), 192)
-        for _ in range(moves):
-            program, given = self._nudged(joint.program, plain)
-            moved = replace(joint, program=program, meant=None).compare_at(given, keys, bits)
-            for key in keys:
-                with np.errstate(invalid="ignore"):
-                    spread[key] = np.fmax(spread[key], np.abs(moved[key].difference - found[key].difference))
-            with np.errstate(invalid="ignore"):
-                if all(
-                    (np.abs(found[key].difference) > HOPELESS * spread[key])[found[key].apart].all() for key in keys
-                ):
-                    break
-        return spread
+        constants = {array.name: value for array, value in joint.program.constants.items() if array.is_real}
+        roundoffs = {a.name: unit_roundoff(a.dtype) for a in joint.program.constants if a.is_real}
+        laws = idealised(given, self.roundoffs)
+        beside = idealised({name: value for name, value in constants.items() if value.dtype != object}, roundoffs)
+        if not laws and not beside:
+            return {}
+        changed = {array: beside.get(array.name, value) for array, value in joint.program.constants.items()}
+        program = replace(joint.program, constants=changed)
+        ideal = replace(joint, program=program, meant=as_meant(program))
+        return ideal.separate({**given, **laws}, keys, self.generator)
 
     def _nudged(self, program: Program, plain: bool) -> tuple[Program, Given]:
         """The inputs and the constants of a program, every inexact number moved by one ulp of its dtype."""
@@ -310,11 +310,6 @@ class Certification:
     def note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
-
-
-def _is_beyond(found: Separation, spread: Floats) -> bool:
-    with np.errstate(invalid="ignore"):
-        return bool((np.abs(found.difference) > spread)[found.apart].all())
 
 
 def restricted(program: Program, places: Sequence[int]) -> Program:

@@ -160,6 +160,12 @@ def round_to(values: Floats, dtype: str) -> Floats:
     return np.asarray(torch.from_numpy(np.array(values)).to(getattr(torch, dtype)).to(torch.float64).numpy())
 
 
+def smallest_number(dtype: str) -> float:
+    """The smallest subnormal number of a dtype."""
+    info = torch.finfo(getattr(torch, dtype))
+    return float(info.smallest_normal * info.eps)
+
+
 # -- the verdicts, from worst to best -----------------------------------------------------------------------------
 
 
@@ -256,7 +262,13 @@ def _digits_lost(trial: Trial, parts: _Parts) -> Mask:
     largest = float(np.max(np.abs(e.values), initial=0.0, where=usable))
     error = np.where(usable, np.abs(trial.computed - e.values), 0.0)
     third = 2.0 ** (-np.log2(trial.roundoff) / 3)
-    suspect = (error > largest / third) & (error > third * trial.roundoff * np.abs(e.values)) & (largest > 0)
+    smallest = smallest_number(trial.dtype)  # a gradient below it cannot be held: 0 is then its right rounding
+    suspect = (
+        (error > smallest)
+        & (error > largest / third)
+        & (error > third * trial.roundoff * np.abs(e.values))
+        & (largest > 0)
+    )
     return np.asarray(suspect & (error > third * trial.conditioning()) if suspect.any() else suspect)
 
 

@@ -129,6 +129,7 @@ class Check:
             intended = self._trials.intended
             facts = [*with_problems(facts, intended.problems), *note_missing(self._native[0], gradients)]
             facts += note_casts(intended, self.tensors)
+            self.notes += self._trials.certification.notes
         notes = (*self.notes, *notes_of(facts))
         return Outcome(tuple(with_facts(findings, facts)), notes, gradients, self.cotangents)
 

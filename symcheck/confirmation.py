@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from symcheck.arithmetic.bound import Bound
-from symcheck.certification import SECONDS, SPREAD, Certification, name_of, restricted
+from symcheck.certification import SECONDS, Certification, name_of, restricted
 from symcheck.evaluation import evaluate
-from symcheck.neighbours import generic, nudged
+from symcheck.neighbours import generic
 from symcheck.reference import numeric
 from symcheck.separation import Joint, Key
 
@@ -61,7 +61,7 @@ class Confirmation:
 
     def _confirm(self, joint: Joint, plain: bool, keys: Sequence[Key]) -> dict[Key, str]:
         moving = [*self.at.derived.wrt, *(() if plain else self._seeds)]
-        there = generic(self.at.given(plain), moving, self.at.generator, MOVES[0])
+        there = generic(self.at.given(plain), moving, self.at.generator, MOVES[0], self.at.roundoffs)
         if joint.seconds > QUICK:
             apart = {key: joint.differs_in_float64(there, key) for key in keys}
         else:
@@ -94,19 +94,14 @@ class Confirmation:
     def _failing(self, joint: Joint, plain: bool, key: Key, size: float) -> Mask:
         """Where a candidate's program fails at one generic input nearby, by more than the data explain."""
         moving = [key[1], *(() if plain else self._seeds)]
-        there = generic(self.at.given(plain), moving, self.at.generator, size)
+        there = generic(self.at.given(plain), moving, self.at.generator, size, self.at.roundoffs)
         found = joint.separate(there, [key], self.at.generator)[key]
         if not found.apart.any():
             return found.apart
-        spread = np.zeros(found.exact.shape)
-        for _ in range(2):
-            moved = joint.compare_at(nudged(there, self.at.generator, self.at.roundoffs), [key], max(found.bits, 192))[
-                key
-            ]
-            with np.errstate(invalid="ignore"):
-                spread = np.fmax(spread, np.abs(moved.difference - found.difference))
-        with np.errstate(invalid="ignore"):
-            return np.asarray(found.apart & (np.abs(found.difference) > SPREAD * spread))
+        ideal = self.at.compare_ideally(joint, there, [key]).get(key)
+        if ideal is None:
+            return found.apart
+        return np.asarray(found.apart & (ideal.apart | ~np.isfinite(ideal.radius)))
 
     @cached_property
     def _seeds(self) -> tuple[str, ...]:

@@ -61,6 +61,8 @@ class Trials:
         problem = self.certification.problem(key)
         if problem:
             return problem
+        if key[0] == "autograd" and key[1] in self.intended.missing and not gradient.missing:
+            return "its traced backward gives no gradient by this input, and the one that ran does"
         if not self._is_what_runs(key, run):
             return "its traced program does not give what it returns at an input nearby: the trace froze something"
         return judge_certified(self._trial(key, gradient, remarks))
