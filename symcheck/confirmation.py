@@ -15,7 +15,7 @@ from symcheck.certification import SECONDS, Certification, name_of, restricted
 from symcheck.evaluation import evaluate
 from symcheck.neighbours import generic
 from symcheck.reference import numeric
-from symcheck.separation import Joint, Key
+from symcheck.separation import Given, Joint, Key
 
 __all__ = ["Confirmation"]
 
@@ -65,8 +65,7 @@ class Confirmation:
         if joint.seconds > QUICK:
             apart = {key: joint.differs_in_float64(there, key) for key in keys}
         else:
-            found = joint.separate(there, keys, self.at.generator)
-            apart = {key: bool(found[key].apart.any()) for key in keys}
+            apart = {key: bool(mask.any()) for key, mask in self._apart(joint, there, keys).items()}
         mismatches = {}
         for key in keys:
             if not apart[key]:
@@ -95,13 +94,17 @@ class Confirmation:
         """Where a candidate's program fails at one generic input nearby, by more than the data explain."""
         moving = [key[1], *(() if plain else self._seeds)]
         there = generic(self.at.given(plain), moving, self.at.generator, size, self.at.roundoffs)
-        found = joint.separate(there, [key], self.at.generator)[key]
-        if not found.apart.any():
-            return found.apart
-        ideal = self.at.compare_ideally(joint, there, [key]).get(key)
-        if ideal is None:
-            return found.apart
-        return np.asarray(found.apart & (ideal.apart | ~np.isfinite(ideal.radius)))
+        return self._apart(joint, there, [key])[key]
+
+    def _apart(self, joint: Joint, there: Given, keys: Sequence[Key]) -> dict[Key, Mask]:
+        """Where programs and the gradient differ at some inputs, even if these keep their laws exactly."""
+        found = joint.separate(there, keys, self.at.generator)
+        apart = {key: found[key].apart for key in keys}
+        suspects = [key for key in keys if apart[key].any()]
+        if suspects:
+            for key, ideal in self.at.compare_ideally(joint, there, suspects).items():
+                apart[key] = np.asarray(apart[key] & (ideal.apart | ~np.isfinite(ideal.radius)))
+        return apart
 
     @cached_property
     def _seeds(self) -> tuple[str, ...]:

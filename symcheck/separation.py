@@ -25,7 +25,7 @@ from symcheck.program import Program
 from symcheck.readings import as_meant, inexact, perturbed
 from symcheck.refinement import ball_seconds
 
-__all__ = ["HOPELESS", "Joint", "Separation", "Values", "join_candidates"]
+__all__ = ["Given", "Joint", "Separation", "Values", "join_candidates"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]

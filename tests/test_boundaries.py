@@ -87,12 +87,12 @@ def test_a_tie_of_another_input_is_no_kink_of_this_one():
 
 
 def test_a_value_that_underflows_in_its_dtype_is_still_the_functions():
-    """1e-9 is 0 in float16. The gradient, 6e-9, is 0 as well: not wrong, and of no use."""
+    """1e-9 is 0 in float16. The gradient, 6e-9, is 0 as well, which is what it rounds to."""
     w = torch.tensor([0.0043, -0.0022, 0.0031], dtype=torch.float16)
     function = lambda w: (w**3).sum() * 1e-4  # noqa: E731
     right = symcheck.check(function, (w,), formulas={"w": lambda w: 3e-4 * w**2})
     for candidate in ("autograd", "formula"):
-        assert right[candidate, "w"].verdict is Verdict.INSTABILITY
+        assert right[candidate, "w"].verdict is Verdict.OK
     wide = symcheck.check(function, (w.float(),), formulas={"w": lambda w: 2e-4 * w**2})
     assert wide["autograd", "w"].verdict is Verdict.OK
     assert wide["formula", "w"].verdict is Verdict.FORMULA
