@@ -94,7 +94,12 @@ class Confirmation:
         """Where a candidate's program fails at one generic input nearby, by more than the data explain."""
         moving = [key[1], *(() if plain else self._seeds)]
         there = generic(self.at.given(plain), moving, self.at.generator, size, self.at.roundoffs)
-        return self._apart(joint, there, [key])[key]
+        apart = self._apart(joint, there, [key])[key]
+        if (apart & self._at_kinks(key)).any():  # masks do not move, and a symmetric matrix keeps its ties
+            exact = restricted(joint.program, [joint.wrt.index(key[1])])
+            still = evaluate(exact, there, Bound(), moving=self.at.derived.wrt)[0].open
+            apart = apart if still is None else apart & ~still
+        return np.asarray(apart)
 
     def _apart(self, joint: Joint, there: Given, keys: Sequence[Key]) -> dict[Key, Mask]:
         """Where programs and the gradient differ at some inputs, even if these keep their laws exactly."""
