@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,20 +17,21 @@ from torch import Tensor
 
 from symcheck.candidates import unit_roundoff
 from symcheck.intended import Intended
-from symcheck.limits import GROWING, KINK, NOWHERE, SMOOTH, Limit, difference_limit, find_limits
+from symcheck.kinks import indifferent
+from symcheck.limits import GROWING, KINK, NOWHERE, SMOOTH, Limit, difference_limit, find_limits, join_limits
 from symcheck.neighbours import idealised, nudged
 from symcheck.program import Array, Program
 from symcheck.readings import as_meant, perturbed
 from symcheck.reference import Derived, Point, numeric
 from symcheck.refinement import evaluate_sharply
-from symcheck.separation import Joint, Key, Separation
+from symcheck.separation import Given, Joint, Key, Separation
 
 __all__ = ["SECONDS", "Certification", "Resolved", "name_of", "restricted"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 Tensors: TypeAlias = Mapping[str, Tensor]
-Given: TypeAlias = dict[str, Any]
+
 
 SECONDS = 8.0  # of ball arithmetic that one evaluation at the input may take
 MORE_SECONDS = 30.0  # that everything else may take: neighbours, limits, conditioning
@@ -92,6 +93,7 @@ class Certification:
         self.notes: list[str] = []
         self._separations: dict[bool, dict[Key, Separation]] = {}
         self._limits: dict[bool, dict[str, Limit]] = {}
+        self._unmoved: dict[bool, dict[str, Mask]] = {}
         self._resolved: dict[tuple[bool, str], Resolved] = {}
         self._conditioning: dict[tuple[bool, str], Floats] = {}
 
@@ -211,9 +213,13 @@ class Certification:
         if not (opened.any() or undefined.any()) or joint.seconds * 24 > MORE_SECONDS:
             return plainly
         limit = self._limit(joint, plain)[name]
+        if ((opened | undefined) & (limit.kinds == SMOOTH)).any():
+            limit = self._sampled_again(joint, plain, name, limit)
         with np.errstate(invalid="ignore"):
             same = np.abs(limit.values - found.exact) <= ALIKE * np.abs(found.exact) + found.exact_error
         settled = opened & ~undefined & (limit.kinds == SMOOTH) & same
+        if settled.any():
+            settled &= self._indifferent(plain)[name]
         smooth = opened & (limit.kinds == SMOOTH) & ~settled
         by_limit = (undefined | smooth) & (limit.kinds == SMOOTH)
         values = np.where(by_limit, limit.values, found.exact)
@@ -248,6 +254,21 @@ class Certification:
             found = find_limits(joint.program, self.given(plain), range(len(wrt)), wrt, self.generator)
             self._limits[plain] = dict(zip(wrt, found, strict=True))
         return self._limits[plain]
+
+    def _sampled_again(self, joint: Joint, plain: bool, name: str, limit: Limit) -> Limit:
+        """A limit held against more sides, among them those where this input alone moves."""
+        for moving in (self.derived.wrt, [name]):
+            place = [joint.wrt.index(name)]
+            limit = join_limits(limit, find_limits(joint.program, self.given(plain), place, moving, self.generator)[0])
+        return limit
+
+    def _indifferent(self, plain: bool) -> dict[str, Mask]:
+        """The elements that are the same whichever way the open decisions fall, by input."""
+        if plain not in self._unmoved:
+            wrt = self.derived.wrt
+            found = indifferent(self.derived.gradient, self.given(plain), wrt, wrt)
+            self._unmoved[plain] = dict(zip(wrt, found, strict=True))
+        return self._unmoved[plain]
 
     def _quotient(self, plain: bool, name: str, element: int) -> float:
         primal = self.derived.traced.program

@@ -7,89 +7,22 @@ A formula is right where its formula error is zero, however large the rounding; 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from symcheck.blame import Blame
-from symcheck.certification import Resolved
+from symcheck.evidence import Choice, Trial, round_to, smallest_number
 from symcheck.factors import advise_by_factor, describe_factor
 from symcheck.findings import Finding, Verdict, Worst
 from symcheck.judgement import ATOL, BOUNDARY, INFINITE, RTOL, count_ulps
-from symcheck.limits import Limit
-from symcheck.rounding import Rounded
-from symcheck.separation import Separation
 
-__all__ = ["Choice", "Trial", "judge_certified"]
+__all__ = ["judge_certified"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
-
-WIDE = 2.0  # how far beyond the sampled sides of a kink a slope is not excluded
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Whether some choice of slopes at the kinks makes a candidate the gradient.
-
-    Attributes:
-        verdict: NONSMOOTH if one does, FORMULA if none can, UNDECIDED if that is not known.
-        text: the convention, or why none fits.
-    """
-
-    verdict: Verdict
-    text: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Trial:
-    """Everything that one verdict rests on; what is a function is asked only when it is needed.
-
-    Attributes:
-        candidate, input: as in `Finding`.
-        computed: the candidate's values as it ran.
-        dtype: what it came in.
-        roundoff: the unit roundoff of the coarsest dtype on the way.
-        separation: its program beside the gradient.
-        exact: the gradient, its undefined and open elements resolved.
-        mismatch: where its program fails at generic inputs nearby, or "".
-        undefined_value: whether the function itself is undefined at this input.
-        conditioning: the largest change of each exact element under moves of the data by one ulp.
-        choose: explains the elements that depend on open decisions.
-        intended_limit: what its program tends to where it is undefined.
-        origin: the operator and source line that first gave an infinity or NaN, or "".
-        rounded: how far rounding can have moved each element; None where that was not asked.
-        blame: the operation that contributed most of the rounding of an element; None where that is not known.
-        remarks: what else is known of a wrong gradient, such as where autograd was stopped.
-        better: advice on a form that loses less, or "".
-    """
-
-    candidate: str
-    input: str
-    computed: Floats
-    dtype: str
-    roundoff: float
-    separation: Separation
-    exact: Resolved
-    mismatch: str
-    undefined_value: bool
-    conditioning: Callable[[], Floats]
-    choose: Callable[[], Choice]
-    intended_limit: Callable[[], Limit | None]
-    origin: Callable[[], str]
-    rounded: Rounded | None
-    blame: Callable[[tuple[int, ...]], Blame | None]
-    remarks: Callable[[], str]
-    better: Callable[[tuple[int, ...]], str]
-
-    @property
-    def bounds(self) -> Floats | None:
-        """On the rounding error of each element; None where that was not asked."""
-        return None if self.rounded is None else self.rounded.bounds
 
 
 def judge_certified(trial: Trial) -> Finding:
@@ -151,19 +84,6 @@ def _sort(trial: Trial) -> _Parts:
 def _is_rounded(computed: Floats, exact: Floats, dtype: str) -> Mask:
     """Where an infinite value is what the exact one rounds to in its dtype."""
     return np.asarray((computed == round_to(exact, dtype)) & np.isinf(computed))
-
-
-def round_to(values: Floats, dtype: str) -> Floats:
-    """Float64 values rounded to a dtype of torch's."""
-    if dtype == "float64":
-        return values
-    return np.asarray(torch.from_numpy(np.array(values)).to(getattr(torch, dtype)).to(torch.float64).numpy())
-
-
-def smallest_number(dtype: str) -> float:
-    """The smallest subnormal number of a dtype."""
-    info = torch.finfo(getattr(torch, dtype))
-    return float(info.smallest_normal * info.eps)
 
 
 # -- the verdicts, from worst to best -----------------------------------------------------------------------------
@@ -394,13 +314,3 @@ def _with(reason: str, more: str) -> str:
 def _round_up(value: float) -> str:
     exponent = int(np.floor(np.log10(value))) if value > 0 else 0
     return f"{int(np.ceil(value / 10.0**exponent))}e{exponent:+03d}"
-
-
-def choose_by_sides(intended: Floats, exact: Resolved, opened: Mask) -> Choice:
-    """A choice at kinks that come from no comparison: whether each value lies among what the sides approach."""
-    with np.errstate(invalid="ignore"):
-        reach = WIDE * np.maximum(np.abs(exact.low), np.abs(exact.high))
-        inside = np.abs(intended) <= reach
-    if inside[opened].all():
-        return Choice(Verdict.NONSMOOTH, "its value lies among those that the gradient approaches: not excluded")
-    return Choice(Verdict.UNDECIDED, "its value lies beyond those that the gradient approaches from the sides tried")

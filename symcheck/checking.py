@@ -13,7 +13,7 @@ from symcheck.binding import Binding, bind, restored
 from symcheck.candidates import Formula
 from symcheck.checks import Outcome
 from symcheck.errors import Misuse
-from symcheck.findings import Finding, Verdict
+from symcheck.findings import Errors, Finding, Verdict
 from symcheck.report import data, text
 from symcheck.session import Session
 
@@ -34,6 +34,8 @@ class Report:
         gradients: the reference gradient of sum(cotangent * output) by input, float64; empty if there is none.
         cotangents: the cotangent of each output, float64.
         allow: verdicts that count as passes beyond OK, ROUNDING and NONSMOOTH.
+        errors: by (candidate, input), the formula error and the rounding error of every element; only of those whose
+            own program was compared with the gradient's.
     """
 
     function: str
@@ -42,11 +44,13 @@ class Report:
     gradients: Mapping[str, Floats] = field(default_factory=dict)
     cotangents: tuple[Floats, ...] = ()
     allow: frozenset[Verdict] = frozenset()
+    errors: Mapping[tuple[str, str], Errors] = field(default_factory=dict)
 
     @classmethod
     def of(cls, function: str, outcome: Outcome, allow: frozenset[Verdict] = frozenset()) -> Report:
         """The report on what a session found about the function of that name."""
-        return cls(function, outcome.findings, outcome.notes, outcome.gradients, outcome.cotangents, allow)
+        found = (outcome.findings, outcome.notes, outcome.gradients, outcome.cotangents)
+        return cls(function, *found, allow, outcome.errors)
 
     @property
     def ok(self) -> bool:

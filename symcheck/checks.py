@@ -30,7 +30,7 @@ from symcheck.differencing import Differencing
 from symcheck.errors import Misuse, NonDeterministic, SymcheckError
 from symcheck.estimates import compare_with_differences, judge_differences, report_differences
 from symcheck.facts import Fact, notes_of, with_facts
-from symcheck.findings import Finding, Verdict
+from symcheck.findings import Errors, Finding, Verdict
 from symcheck.judgement import judge, undecided
 from symcheck.ladder import Ladder
 from symcheck.memory import Memory
@@ -59,6 +59,7 @@ class Outcome:
     notes: tuple[str, ...]
     gradients: Mapping[str, Floats]
     cotangents: tuple[Floats, ...]
+    errors: Mapping[Key, Errors]
 
 
 class _Blocked(NamedTuple):
@@ -131,7 +132,8 @@ class Check:
             facts += note_casts(intended, self.tensors)
             self.notes += self._trials.certification.notes
         notes = (*self.notes, *notes_of(facts))
-        return Outcome(tuple(with_facts(findings, facts)), notes, gradients, self.cotangents)
+        errors = self._trials.errors if gradients else {}
+        return Outcome(tuple(with_facts(findings, facts)), notes, gradients, self.cotangents, errors)
 
     @cached_property
     def conduct(self) -> tuple[Fact, ...]:

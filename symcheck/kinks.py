@@ -21,9 +21,9 @@ from symcheck.openings import Decision, Key, Openings, find_openings
 from symcheck.opposites import lies_between_opposites
 from symcheck.program import Program
 from symcheck.refinement import ball_seconds
-from symcheck.slopes import MARGIN, Fit, Target, TooLong, fit_slopes, hull_misfit, unit, useful_arms
+from symcheck.slopes import MARGIN, Fit, Target, TooLong, enclose, fit_slopes, hull_misfit, unit, useful_arms
 
-__all__ = ["Explanation", "explain"]
+__all__ = ["Explanation", "explain", "indifferent"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Given: TypeAlias = Mapping[str, NDArray[np.generic]]
@@ -36,6 +36,7 @@ SECONDS = 0.25  # for one evaluation in balls; longer ones are made in float64 w
 SEARCH_SECONDS = 10.0  # for a whole search
 STATEMENT_SECONDS = 4e-4
 FEWEST = 500  # evaluations in a search
+NARROW = 2.0**-40  # relative width of a range that is one value
 
 JUMP = "a piecewise-constant function is at a jump there"
 SINGULAR = "a branch has no finite slope at the kink, as a norm at 0 has none"
@@ -138,6 +139,23 @@ def explain(
             return search.slopes()
         except TooLong:
             return search.box()
+
+
+def indifferent(
+    gradient: Program, given: Given, names: Sequence[str], moving: Sequence[str]
+) -> list[NDArray[np.bool_]]:
+    """The elements of a gradient that are the same whichever way the open decisions fall, as that of x|x| is at 0.
+
+    Args:
+        gradient, given, names, moving: as in `explain`.
+    """
+    kept = replace(gradient, outputs=gradient.outputs[: len(names)])
+    openings = find_openings(kept, given, moving, sharpen=ball_seconds(kept) <= SECONDS)
+    if openings.jumps:
+        return [np.zeros(output.shape, dtype=bool) for output in kept.outputs]
+    ranges = Mixture(kept, given, moving, openings, Bound()).bounds()
+    pairs = [enclose(output, covering=True) for output in ranges]
+    return [np.isfinite(error) & (error <= NARROW * np.abs(value)) for value, error in pairs]
 
 
 def _flattened(arrays: Mapping[str, Floats], names: Sequence[str]) -> Floats:

@@ -18,7 +18,7 @@ from symcheck.arithmetic.ball import Ball, difference_quotient, from_ball, moved
 from symcheck.evaluation import evaluate
 from symcheck.program import Program
 
-__all__ = ["GROWING", "KINK", "NOWHERE", "SMOOTH", "Limit", "difference_limit", "find_limits"]
+__all__ = ["GROWING", "KINK", "NOWHERE", "SMOOTH", "Limit", "difference_limit", "find_limits", "join_limits"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Given: TypeAlias = Mapping[str, NDArray[np.generic]]
@@ -113,6 +113,17 @@ def _limit(sides: Sequence[tuple[Floats, Floats]]) -> Limit:
     values = np.where(smooth, value, np.where(growing, infinite, np.nan))
     bounded = some & settled
     return Limit(values, kinds, np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf))
+
+
+def join_limits(first: Limit, second: Limit) -> Limit:
+    """What two samples of sides say together: where several kinks meet, their slopes add up to the same by chance."""
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(first.values - second.values) > AGREEMENT * np.abs(first.values) + 2.0**-140
+    kink = (first.kinds == SMOOTH) & ((second.kinds == KINK) | ((second.kinds == SMOOTH) & apart))
+    kinds, values = np.where(kink, KINK, first.kinds), np.where(kink, np.nan, first.values)
+    both = kink & np.isfinite(second.low) & np.isfinite(second.high)
+    low = np.where(both, np.minimum(first.low, second.low), first.low)
+    return Limit(values, kinds, low, np.where(both, np.maximum(first.high, second.high), first.high))
 
 
 def difference_limit(primal: Program, given: Given, name: str, element: int, weights: Sequence[NDArray[Any]]) -> float:

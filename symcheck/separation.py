@@ -38,6 +38,7 @@ NOTHING = 2.0**-240  # the same for a tensor that is zero but for its radius, be
 CHEAP = 0.25  # seconds: up to here a tensor that looks like zero is followed down to what float64 holds
 SUBNORMAL = 2.0**-1074
 HOPELESS = 2.0**20  # how many times the effect of a few moves an error is that more of them will not explain
+MOST_SECONDS = 20.0  # of one evaluation, up to which the precision is raised
 ULPS, MOVES = 16, 6  # how far constants are moved together at most, and how often
 
 
@@ -201,6 +202,8 @@ class Joint:
         for bits in PRECISIONS:
             if bits < least:
                 continue
+            if found and self.seconds * bits / PRECISIONS[0] > MOST_SECONDS:
+                break
             values = self.evaluate(given, bits, program)
             found |= {key: self._compare(values, key, cotangent) for key in left}
             left = [key for key in left if found[key].loose.any() or values.undecided]

@@ -22,7 +22,7 @@ from symcheck.arithmetic.bound import Bounded
 from symcheck.mixtures import Mixture, Weights
 from symcheck.openings import Key, Openings
 
-__all__ = ["MARGIN", "Fit", "Target", "TooLong", "fit_slopes", "hull_misfit", "unit", "useful_arms"]
+__all__ = ["MARGIN", "Fit", "Target", "TooLong", "enclose", "fit_slopes", "hull_misfit", "unit", "useful_arms"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]

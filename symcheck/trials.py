@@ -14,16 +14,17 @@ from torch import Tensor
 from symcheck.blame import Blame, blame
 from symcheck.candidates import Gradient, unit_roundoff
 from symcheck.certification import Certification
-from symcheck.certified import Choice, Trial, choose_by_sides, judge_certified
+from symcheck.certified import judge_certified
 from symcheck.confirmation import Confirmation
-from symcheck.findings import Finding, Verdict
+from symcheck.evidence import Choice, Trial, choose_by_sides, errors_of
+from symcheck.findings import Errors, Finding, Verdict
 from symcheck.intended import Intended
 from symcheck.kinks import Explanation, explain
 from symcheck.ladder import MOVES, Ladder
 from symcheck.origins import first_nonfinite
 from symcheck.points import moved, rounded
 from symcheck.rounding import Rounded, rounding_bounds
-from symcheck.separation import Key
+from symcheck.separation import Given, Key
 
 __all__ = ["Trials"]
 
@@ -47,6 +48,7 @@ class Trials:
     ) -> None:
         self.ladder, self.intended, self.certification = ladder, intended, certification
         self.confirmation = Confirmation(certification)
+        self.errors: dict[Key, Errors] = {}
         self._confirmed = confirmed  # whether a program is what runs, by joint program and candidate
 
     def judge(self, key: Key, gradient: Gradient, run: Run, remarks: Callable[[], str]) -> Finding | str:
@@ -65,7 +67,9 @@ class Trials:
             return "its traced backward gives no gradient by this input, and the one that ran does"
         if not self._is_what_runs(key, run):
             return "its traced program does not give what it returns at an input nearby: the trace froze something"
-        return judge_certified(self._trial(key, gradient, remarks))
+        trial = self._trial(key, gradient, remarks)
+        self.errors[key] = errors_of(trial)
+        return judge_certified(trial)
 
     def _is_what_runs(self, key: Key, run: Run) -> bool:
         found = self.intended.joint_of(key)
@@ -173,7 +177,7 @@ class Trials:
     def _undefined_value(self) -> bool:
         return any(bool(np.isnan(output.values).any()) for output in self.ladder.point.outputs)
 
-    def _given(self, key: Key) -> dict[str, NDArray[np.generic]]:
+    def _given(self, key: Key) -> Given:
         found = self.intended.joint_of(key)
         assert found is not None
         return self.certification.given(found[0])

@@ -501,3 +501,15 @@ def test_the_report():
         assert_gradients(square, (drawn(3),), formulas={"x": lambda x: 3 * x})
     assert assert_gradients(square, (drawn(3),)).ok
     assert check(square, (drawn(3),), formulas={"x": lambda x: 3 * x}, allow=Verdict.FORMULA).ok
+
+
+def test_the_two_errors_of_every_element_are_reported_apart():
+    x = torch.tensor([0.1, 0.2, 0.3])
+    report = check(square, (x,), formulas={"x": lambda x: 2 * x * torch.tensor([1.0, 1.0, 1.5])})
+    errors = report.errors["formula", "x"]
+    exact = 2 * x.double().numpy()
+    np.testing.assert_array_equal(errors.formula, [0, 0, exact[2] / 2])
+    assert (np.abs(errors.rounding) <= errors.bound).all()
+    computed = (2 * x * torch.tensor([1.0, 1.0, 1.5])).double().numpy()
+    np.testing.assert_allclose(errors.rounding + errors.formula, computed - exact, rtol=0, atol=1e-16)
+    np.testing.assert_array_equal(report.errors["autograd", "x"].formula, 0)

@@ -87,6 +87,7 @@ FLOORS = [
     ("judgement", 8),
     ("conduct", 8),
     ("certification", 8.2),
+    ("evidence", 8.3),
     ("confirmation", 8.4),
     ("certified", 8.5),
     ("estimates", 8.5),
