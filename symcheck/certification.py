@@ -26,7 +26,7 @@ from symcheck.reference import Derived, Point, numeric
 from symcheck.refinement import evaluate_sharply
 from symcheck.separation import Given, Joint, Key, Separation
 
-__all__ = ["SECONDS", "Certification", "Resolved", "name_of", "restricted"]
+__all__ = ["SECONDS", "Certification", "Resolved", "is_value", "name_of", "restricted"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -131,6 +131,9 @@ class Certification:
         if all(joint.is_same(key) and self._is_sharp(joint, point, key[1]) for key in keys):
             return {key: _identical(point, key[1]) for key in keys}
         found = joint.separate(self.given(plain), keys, self.generator)
+        for key in keys:
+            if found[key].apart.any() and is_value(joint.program, joint.members[key]):
+                found[key] = self._as_value(key, found[key])
         suspects = [key for key in keys if found[key].apart.any()]
         if suspects:
             ideal = self.compare_ideally(joint, self.given(plain), suspects)
@@ -158,6 +161,13 @@ class Certification:
         scale = float(np.max(np.abs(exact.values), initial=0.0))
         narrow = max(self.roundoffs.values(), default=0.0) > 2.0**-53 or joint.seconds > 0.1
         return narrow and bool((exact.errors <= SHARP * scale).all())
+
+    def _as_value(self, key: Key, found: Separation) -> Separation:
+        """A candidate that no input enters is a value, not a formula: it may be rounded to its dtype."""
+        self.note(f"{name_of(key)} is a value that no input enters: judged at this input only, to its own precision")
+        roundoff = max(self.roundoffs.get(key[1], 2.0**-53), 2.0**-53)
+        rounded = found.apart & (np.abs(found.difference) <= 2 * roundoff * np.abs(found.exact))
+        return replace(found, apart=found.apart & ~rounded, sampled=found.sampled | rounded)
 
     def compare_ideally(self, joint: Joint, given: Given, keys: Sequence[Key]) -> dict[Key, Separation]:
         """Compare where the data keep exactly what laws they keep up to rounding; empty where they keep none.
@@ -331,6 +341,14 @@ class Certification:
     def note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
+
+
+def is_value(program: Program, place: int) -> bool:
+    """Whether an output depends on no input."""
+    needed = restricted(program, [place])
+    names = {array.name for array in program.inputs}
+    read = {array.name for statement in needed.statements for array in statement.arrays}
+    return not names & {*read, program.outputs[place].name}
 
 
 def restricted(program: Program, places: Sequence[int]) -> Program:
