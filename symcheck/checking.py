@@ -13,7 +13,8 @@ from symcheck.binding import Binding, bind, restored
 from symcheck.candidates import Formula
 from symcheck.checks import Outcome
 from symcheck.errors import Misuse
-from symcheck.findings import Errors, Finding, Verdict
+from symcheck.evidence import Errors
+from symcheck.findings import Finding, Verdict
 from symcheck.report import data, text
 from symcheck.session import Session
 

@@ -29,8 +29,9 @@ from symcheck.differences import Differences
 from symcheck.differencing import Differencing
 from symcheck.errors import Misuse, NonDeterministic, SymcheckError
 from symcheck.estimates import compare_with_differences, judge_differences, report_differences
+from symcheck.evidence import Errors
 from symcheck.facts import Fact, notes_of, with_facts
-from symcheck.findings import Errors, Finding, Verdict
+from symcheck.findings import Finding, Verdict
 from symcheck.judgement import judge, undecided
 from symcheck.ladder import Ladder
 from symcheck.memory import Memory

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from symcheck.arithmetic.bound import Bound
-from symcheck.certification import SECONDS, Certification, name_of, restricted
+from symcheck.certification import SECONDS, Certification, is_value, name_of, restricted
 from symcheck.evaluation import evaluate
 from symcheck.neighbours import generic
 from symcheck.reference import numeric
@@ -49,6 +49,7 @@ class Confirmation:
                 and not joint.is_same(key)
                 and (id(joint), key) not in self.at.verified
                 and not self._is_convicted(key)
+                and not is_value(joint.program, joint.members[key])
             ]
             if keys and joint.seconds * 2 <= SECONDS:
                 self._mismatches[plain] = self._confirm(joint, plain, keys)

@@ -12,17 +12,35 @@ from numpy.typing import NDArray
 
 from symcheck.blame import Blame
 from symcheck.certification import Resolved
-from symcheck.findings import Errors, Verdict
+from symcheck.findings import Verdict
 from symcheck.limits import Limit
 from symcheck.rounding import Rounded
 from symcheck.separation import Separation
 
-__all__ = ["Choice", "Trial", "choose_by_sides", "errors_of", "round_to", "smallest_number"]
+__all__ = ["Choice", "Errors", "Trial", "choose_by_sides", "errors_of", "round_to", "smallest_number"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 
 WIDE = 2.0  # how far beyond the sampled sides of a kink a slope is not excluded
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Errors:
+    """The two errors of one candidate by one input at every element: computed - exact = rounding + formula.
+
+    Attributes:
+        exact: the gradient, rounded to float64; float64 array of the input's shape, as are the others.
+        formula: intended - exact, in exact arithmetic and then rounded: 0 where they are the same to within the
+            radius of the balls, nan where either is undefined.
+        rounding: computed - intended; nan where intended is undefined.
+        bound: on |rounding|; inf where there is none.
+    """
+
+    exact: Floats
+    formula: Floats
+    rounding: Floats
+    bound: Floats
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-import numpy as np
-from numpy.typing import NDArray
-
-__all__ = ["Errors", "Finding", "Verdict", "Worst"]
+__all__ = ["Finding", "Verdict", "Worst"]
 
 
 class Verdict(Enum):
@@ -46,24 +43,6 @@ class Worst:
     computed: float
     intended: float
     exact: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Errors:
-    """The two errors of one candidate by one input at every element: computed - exact = rounding + formula.
-
-    Attributes:
-        exact: the gradient, rounded to float64; float64 array of the input's shape, as are the others.
-        formula: intended - exact, in exact arithmetic and then rounded: 0 where they are the same to within the
-            radius of the balls, nan where either is undefined.
-        rounding: computed - intended; nan where intended is undefined.
-        bound: on |rounding|; inf where there is none.
-    """
-
-    exact: NDArray[np.float64]
-    formula: NDArray[np.float64]
-    rounding: NDArray[np.float64]
-    bound: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

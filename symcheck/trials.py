@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -13,11 +14,11 @@ from torch import Tensor
 
 from symcheck.blame import Blame, blame
 from symcheck.candidates import Gradient, unit_roundoff
-from symcheck.certification import Certification
+from symcheck.certification import Certification, is_value
 from symcheck.certified import judge_certified
 from symcheck.confirmation import Confirmation
-from symcheck.evidence import Choice, Trial, choose_by_sides, errors_of
-from symcheck.findings import Errors, Finding, Verdict
+from symcheck.evidence import Choice, Errors, Trial, choose_by_sides, errors_of
+from symcheck.findings import Finding, Verdict
 from symcheck.intended import Intended
 from symcheck.kinks import Explanation, explain
 from symcheck.ladder import MOVES, Ladder
@@ -32,6 +33,10 @@ Floats: TypeAlias = NDArray[np.float64]
 Tensors: TypeAlias = Mapping[str, Tensor]
 Run: TypeAlias = Callable[[torch.dtype | None, Tensors], Floats | None]
 
+VALUE = (
+    "it is a value that no input enters, and it differs from the gradient by no more than rounding may do to its "
+    "computation, which a value does not show"
+)
 FAR = 8.0  # how many times smaller a bound must be for its form to be advised
 LARGE = 1 << 22  # elements in all of a program's arrays, above which no rounding bound is computed
 
@@ -69,7 +74,19 @@ class Trials:
             return "its traced program does not give what it returns at an input nearby: the trace froze something"
         trial = self._trial(key, gradient, remarks)
         self.errors[key] = errors_of(trial)
-        return judge_certified(trial)
+        found = judge_certified(trial)
+        if found.verdict is Verdict.FORMULA and self._may_be_rounded(key, trial):
+            return replace(found, verdict=Verdict.UNDECIDED, reason=VALUE, advice="give the formula, not its result")
+        return found
+
+    def _may_be_rounded(self, key: Key, trial: Trial) -> bool:
+        """Whether a candidate is a value, and off by no more than rounding may do to the computation of the gradient."""
+        joint = self.certification.joint(key)[1]
+        if not is_value(joint.program, joint.members[key]):
+            return False
+        derived, found = self.ladder.derived, trial.separation
+        bounds = rounding_bounds(derived.gradient, self._given(key))[derived.wrt.index(key[1])].bounds
+        return bool((np.abs(found.difference) <= bounds)[found.apart].all())
 
     def _is_what_runs(self, key: Key, run: Run) -> bool:
         found = self.intended.joint_of(key)

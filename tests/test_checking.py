@@ -513,3 +513,16 @@ def test_the_two_errors_of_every_element_are_reported_apart():
     computed = (2 * x * torch.tensor([1.0, 1.0, 1.5])).double().numpy()
     np.testing.assert_allclose(errors.rounding + errors.formula, computed - exact, rtol=0, atol=1e-16)
     np.testing.assert_array_equal(report.errors["autograd", "x"].formula, 0)
+
+
+def test_a_gradient_given_as_a_value_is_no_formula():
+    """A precomputed tensor shows no rounding of its own: what rounding may explain is not called wrong."""
+    x = torch.linspace(0.1, 3, 40)
+    function = lambda x: torch.sin(x * x).sum()  # noqa: E731
+    value = 2 * x * torch.cos(x * x)
+    exact = check(function, (x,)).gradients["x"]
+    assert check(function, (x,), formulas={"x": lambda x: value})["formula", "x"].verdict is Verdict.UNDECIDED
+    nearest = torch.from_numpy(exact).float()
+    assert check(function, (x,), formulas={"x": lambda x: nearest})["formula", "x"].verdict is Verdict.OK
+    wrong = value * 1.001
+    assert check(function, (x,), formulas={"x": lambda x: wrong})["formula", "x"].verdict is Verdict.FORMULA
