@@ -80,7 +80,7 @@ class Trials:
         return found
 
     def _may_be_rounded(self, key: Key, trial: Trial) -> bool:
-        """Whether a candidate is a value, and off by no more than rounding may do to the computation of the gradient."""
+        """Whether a candidate is a value, and off by no more than rounding may do to computing the gradient."""
         joint = self.certification.joint(key)[1]
         if not is_value(joint.program, joint.members[key]):
             return False
