@@ -132,7 +132,7 @@ class Certification:
             return {key: _identical(point, key[1]) for key in keys}
         found = joint.separate(self.given(plain), keys, self.generator)
         for key in keys:
-            if found[key].apart.any() and is_value(joint.program, joint.members[key]):
+            if key[0] == "formula" and found[key].apart.any() and is_value(joint.program, joint.members[key]):
                 found[key] = self._as_value(key, found[key])
         suspects = [key for key in keys if found[key].apart.any()]
         if suspects:

@@ -27,6 +27,7 @@ __all__ = ["as_meant", "inexact", "perturbed"]
 EXACT_BITS = 27  # significant bits up to which a literal is taken at its word
 DENOMINATOR = 4096
 DIGITS = 6  # of a decimal that float32 always keeps: a literal that needs more was not written as a float32 decimal
+SINGLES = 2  # distinct values up to which an array holds constants, whatever they are, such as a root of 2
 FEW = 64  # distinct values up to which an array is taken for constants that a person wrote, rather than data
 
 
@@ -77,7 +78,7 @@ def _is_single_rounded(value: float, digits: int | None) -> bool:
     if _single(value) != value or Fraction(value).denominator <= DENOMINATOR:
         return False
     intended = meant(value, True)
-    is_short = digits is None or len(_decimal(value).split("e")[0].strip("-").replace(".", "")) <= digits
+    is_short = digits is None or _length(value, True) <= digits
     return intended != Fraction(value) and (is_short or intended.denominator <= DENOMINATOR)
 
 
@@ -105,7 +106,21 @@ def _is_written(array: Array, values: NDArray[Any]) -> bool:
     """Whether a constant array may hold literals, such as a full one or the weights of a stencil."""
     if not array.is_real or values.size == 0 or values.dtype == object:
         return False
-    return values.size <= FEW or np.unique(values[np.isfinite(values)].reshape(-1)[: 4 * FEW]).size <= 4
+    distinct = np.unique(values[np.isfinite(values)].reshape(-1)[: 4 * FEW])
+    if values.size > FEW and distinct.size > SINGLES:
+        return False
+    return distinct.size <= SINGLES or all(_is_short(value, array.dtype != "float64") for value in distinct.tolist())
+
+
+def _is_short(value: float, is_single: bool) -> bool:
+    """Whether a value is a small fraction or a decimal of few digits, as a person writes: data are neither."""
+    intended = meant(value, is_single)
+    return intended.denominator <= DENOMINATOR or _length(value, is_single) <= DIGITS
+
+
+def _length(value: float, is_single: bool) -> int:
+    text = _decimal(value) if is_single else np.format_float_scientific(value, unique=True, trim="-")
+    return len(text.split("e")[0].strip("-").replace(".", ""))
 
 
 def _digits(array: Array) -> int | None:

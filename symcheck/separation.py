@@ -222,13 +222,16 @@ class Joint:
     ) -> dict[Key, Floats]:
         """How far intended - exact moves when all inexact constants are moved by some ulps."""
         spread = {key: np.zeros(found[key].exact.shape) for key in keys}
+        # What is an input as well, such as a weight that a formula closes over, is data: it cannot move by itself.
+        data = frozenset().union(*(np.unique(value).tolist() for value in given.values() if value.dtype.kind == "f"))
+        one = Fraction(1)
         for _ in range(MOVES):
             moves: dict[float, Fraction] = {}
-            for value in sorted(inexact(self.program)):
+            for value in sorted(inexact(self.program) - data):
                 single = float(np.float32(value)) == value
                 ulp = Fraction(2) ** (-23 if single else -52)
                 moves[value] = 1 + int(generator.choice([-1, 1]) * generator.integers(ULPS // 2, ULPS + 1)) * ulp
-            values = self.evaluate(given, bits, perturbed(self.program, lambda value, m=moves: m[value]))  # type: ignore[misc]
+            values = self.evaluate(given, bits, perturbed(self.program, lambda value, m=moves: m.get(value, one)))  # type: ignore[misc]
             for key in keys:
                 moved = self._compare(values, key, cotangent)
                 with np.errstate(invalid="ignore"):

@@ -82,7 +82,7 @@ class Trials:
     def _may_be_rounded(self, key: Key, trial: Trial) -> bool:
         """Whether a candidate is a value, and off by no more than rounding may do to computing the gradient."""
         joint = self.certification.joint(key)[1]
-        if not is_value(joint.program, joint.members[key]):
+        if key[0] == "autograd" or not is_value(joint.program, joint.members[key]):
             return False
         derived, found = self.ladder.derived, trial.separation
         bounds = rounding_bounds(derived.gradient, self._given(key))[derived.wrt.index(key[1])].bounds
