@@ -13,6 +13,8 @@ __all__ = ["advise_by_factor", "describe_factor"]
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 
+CLOSE = 1e-12  # a factor nearer to 1 than this is taken from the difference itself
+
 
 def describe_factor(intended: Floats, exact: Floats, usable: Mask, difference: Floats | None = None) -> str:
     """The end of a sentence that names the factor; "" where there is none.
@@ -28,14 +30,16 @@ def describe_factor(intended: Floats, exact: Floats, usable: Mask, difference: F
         return ""
     if ratio == 0:
         return ": it is zero everywhere"
-    small = _excess(exact, usable, difference) if ratio == 1 else None
-    return f", by the factor {_nice(ratio) if small is None else small} everywhere"
+    if abs(ratio - 1) < CLOSE:
+        small = _excess(exact, usable, difference)
+        return f", by the factor {small} everywhere" if small else ""
+    return f", by the factor {_nice(ratio)} everywhere"
 
 
 def advise_by_factor(intended: Floats, exact: Floats, usable: Mask) -> str:
     """What to do about it."""
     ratio = _ratio(intended, exact, usable)
-    if ratio is None or ratio == 1:
+    if ratio is None or abs(ratio - 1) < CLOSE:
         return "compare it with report.gradients, element by element, from the worst one on"
     if ratio == 0:
         return "a path from the input to the output is missing"
@@ -56,7 +60,7 @@ def _ratio(intended: Floats, exact: Floats, usable: Mask) -> float | None:
 
 def _excess(exact: Floats, usable: Mask, difference: Floats | None) -> str | None:
     """A factor too close to 1 for float64, from the difference itself."""
-    if difference is None:
+    if difference is None or difference[usable & (exact == 0)].any():
         return None
     used = usable & (exact != 0)
     parts = difference[used] / exact[used]
@@ -69,6 +73,8 @@ def _excess(exact: Floats, usable: Mask, difference: Floats | None) -> str | Non
 def _nice(value: float) -> str:
     """A factor as people write it: a fraction, 1 + a little, or a decimal."""
     near = Fraction(value).limit_denominator(4096)
-    if near not in (0, 1) and abs(float(near) / value - 1) < min(1e-5, 1e-3 * abs(value - 1)):
+    # Any number has a fraction of denominator q within 1 / q^2: one much closer is meant.
+    close = min(1e-5, 1e-3 * abs(value - 1), 1e-3 / (near.denominator**2 * abs(value)))
+    if near not in (0, 1) and abs(float(near) / value - 1) < close:
         return str(near)
     return f"(1 {'+' if value > 1 else '-'} {abs(value - 1):.3g})" if abs(value - 1) < 1e-3 else f"{value:.6g}"
