@@ -4,8 +4,8 @@ Causal attention in float64, as one writes it for speed: a `torch.autograd.Funct
 In `slipped` its gradient by q has a factor 1 + 1e-12, as a constant typed with 12 digits would give. `gradcheck` passes
 it, within its tolerance of 1e-3. symcheck proves it wrong, in ball arithmetic, and finds the factor.
 
-`Softplus` has the other kind of fault. Its formula is right, and at 800 its backward is NaN. `gradcheck` fails it there,
-as it fails a wrong formula; symcheck says INSTABILITY, and the line where the infinity comes from.
+`Softplus` has the other kind of fault. Its formula is right, and at 800 its backward is NaN. `gradcheck` fails it
+there, as it fails a wrong formula; symcheck says INSTABILITY, and the line where the infinity comes from.
 
     symcheck check examples/attention_certified.py       one case after the other, as reports
     python examples/attention_certified.py               beside gradcheck, one line each

@@ -97,7 +97,7 @@ def _convicted(trial: Trial, parts: _Parts) -> Finding | None:
         how = "by the gradient's limit there" if by_limit else f"proved by disjoint balls at {s.bits} bits"
         usable = np.isfinite(s.intended) & np.isfinite(e.values) & ~e.open & ~e.kink
         factor = describe_factor(s.intended, e.values, usable, s.difference)
-        reason = f"it is not the gradient: {count} of {size} elements are wrong{factor}; {how}"
+        reason = f"{count} of {size} elements are wrong{factor}; {how}"
         return _finding(
             trial,
             parts,
@@ -143,7 +143,7 @@ def _unstable(trial: Trial, parts: _Parts) -> Finding | None:
     if parts.nonfinite.any():
         origin = trial.origin()
         reason = (
-            f"the formula is right, but {trial.candidate} returns NaN or infinity at {_count(parts.nonfinite)} "
+            f"it returns NaN or infinity at {_count(parts.nonfinite)}, "
             f"where the exact gradient is finite{f'; first at {origin}' if origin else ''}"
         )
         found = _finding(
@@ -168,7 +168,7 @@ def _unstable(trial: Trial, parts: _Parts) -> Finding | None:
     error = abs(float(trial.computed[where]) - float(trial.exact.values[where]))
     bits = -np.log2(trial.roundoff) + min(0.0, float(np.log2(error / value))) if value else -np.log2(trial.roundoff)
     reason = (
-        f"the formula is right, but rounding leaves fewer than a third of the bits at {_count(lost)}: "
+        f"rounding leaves fewer than a third of the bits at {_count(lost)}: "
         f"{bits:.0f} of {-np.log2(trial.roundoff):.0f} are lost at the worst, needlessly"
     )
     found = _finding(trial, parts, Verdict.INSTABILITY, _with(reason, _said(blame)), lost, trial.better(where))
@@ -254,6 +254,7 @@ def _finding(trial: Trial, parts: _Parts, verdict: Verdict, reason: str, among: 
     index = _worst(trial, among)
     value = float(e.values[index])
     off = np.where(np.isfinite(s.formula_error), s.formula_error, np.abs(s.intended - e.values))
+    off = np.where((np.abs(s.difference) <= s.radius) & ~s.loose, 0.0, off)  # the reason names the radius
     if e.limit.any() or e.smooth.any():
         off = np.where(e.limit | e.smooth, np.maximum(np.abs(s.intended - e.values) - 4 * e.errors, 0.0), off)
     rounding = np.abs(c - np.where(np.isfinite(s.intended), s.intended, e.values))

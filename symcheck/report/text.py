@@ -93,10 +93,15 @@ def renderable(function: str, findings: Sequence[Finding], notes: Sequence[str] 
         parts += [Text(), Padding(_table(findings), (0, 0, 0, 2))]
     if notes:
         parts += [Text(), _aligned([("note:", _shown(note)) for note in notes], indent=0)]
-    for finding in sorted(findings, key=lambda finding: -finding.verdict.severity):
+    for finding in sorted(findings, key=_order):
         if finding.verdict is not Verdict.OK:
             parts += [Text(), _headline(function, finding), _aligned(list(_facts(finding)), indent=2)]
     return Group(*parts)
+
+
+def _order(finding: Finding) -> tuple[bool, int]:
+    """Worst first; finite differences last, as they judge nothing."""
+    return finding.candidate == "finite differences", -finding.verdict.severity
 
 
 def _summary(function: str, findings: Sequence[Finding]) -> Text:
@@ -122,8 +127,8 @@ def _table(findings: Sequence[Finding]) -> Table:
             Text(_shown(finding.candidate)),
             Text(_shown(finding.input)),
             Text(finding.verdict.name, STYLES[finding.verdict]),
-            _size(finding.formula_error),
-            _size(finding.rounding_error),
+            _size(finding.formula_error) if finding.formula_error else "none",
+            _rounding_size(finding),
             _size(finding.error_ulps),
         )
     return table
@@ -144,13 +149,10 @@ def _facts(finding: Finding) -> Iterator[tuple[str, str]]:
     if finding.worst is not None:
         yield from _worst_facts(finding, finding.worst)
     if not math.isnan(finding.formula_error):
-        yield (
-            "formula:",
-            f"off by {_size(finding.formula_error)} at most" if finding.formula_error else "no error found",
-        )
+        yield "formula:", _formula(finding)
     if not math.isnan(finding.rounding_error):
         yield "rounding:", _rounding(finding)
-    if finding.operation:
+    if finding.operation and _shown(finding.operation) not in _shown(finding.reason):
         yield "operation:", _shown(finding.operation)
     if finding.advice:
         yield "try:", _shown(finding.advice)
@@ -162,18 +164,45 @@ def _worst_facts(finding: Finding, worst: Worst) -> Iterator[tuple[str, str]]:
     yield "worst:", element + (among if finding.compared > 1 else "")
     exact, intended, computed = _side_by_side(worst.exact, worst.intended, worst.computed)
     what = "the formula" if finding.candidate == "formula" else _shown(finding.candidate)
-    yield "exact:", exact
+    if not math.isnan(worst.exact):
+        yield "exact:", exact
     if not math.isnan(worst.intended):
         yield "intended:", f"{intended}   ({what} in exact arithmetic)"
     ulps = "" if math.isnan(finding.error_ulps) else f"   ({_size(finding.error_ulps)} ulps from exact)"
     yield "computed:", computed + ulps
 
 
+def _formula(finding: Finding) -> str:
+    if not finding.formula_error:
+        return "no error found"
+    if finding.verdict is Verdict.NONSMOOTH:
+        return f"{_size(finding.formula_error)} at most from the slope that the function as written has there"
+    return f"off by {_size(finding.formula_error)} at most"
+
+
+def _is_ruined(finding: Finding) -> bool:
+    """Whether the worst element came out NaN or infinite where it means a finite value."""
+    worst = finding.worst
+    return worst is not None and math.isfinite(worst.exact) and not math.isfinite(worst.computed)
+
+
+def _rounding_size(finding: Finding) -> str:
+    if finding.worst is not None and _is_ruined(finding):
+        return str(float(finding.worst.computed))
+    return _size(finding.rounding_error) if finding.rounding_error else "none"
+
+
 def _rounding(finding: Finding) -> str:
-    size = "infinite" if math.isinf(finding.rounding_error) else f"{_size(finding.rounding_error)} at most"
+    size = f"{_size(finding.rounding_error)} at most" if finding.rounding_error else "none"
+    if math.isinf(finding.rounding_error):
+        size = "infinite"
+    elif _is_ruined(finding):
+        size += " among the values that are finite"
     if math.isinf(finding.bound):
         return f"{size}; no bound is known"
     if math.isnan(finding.bound):
+        return size
+    if not finding.rounding_error:
         return size
     # The error is the largest of all elements, the bound that of the worst one: only "within" follows.
     if finding.rounding_error <= finding.bound:

@@ -37,7 +37,7 @@ def test_a_whole_report():
         "\n"
         "                                formula  rounding     error\n"
         "  candidate  input     verdict    error     error   in ulps\n"
-        "  autograd   w         OK             0   3.1e-08       0.7\n"
+        "  autograd   w         OK          none   3.1e-08       0.7\n"
         "  formula    w         FORMULA    0.617   3.1e-08  5.18e+06\n"
         "\n"
         "note:  the cotangent is 1\n"
@@ -107,6 +107,44 @@ def test_what_is_unknown_is_not_said():
 def test_rounding_is_within_a_bound_only_where_that_follows(rounding, bound, said):
     finding = dataclasses.replace(ROUNDED, rounding_error=rounding, bound=bound)
     assert f"  rounding:  {said}" in render_plain("loss", [finding]).splitlines()
+
+
+def test_no_error_is_called_none_and_not_0():
+    text = render_plain("loss", [dataclasses.replace(ROUNDED, rounding_error=0.0)])
+    assert "  autograd   b         ROUNDING     none      none      0.7" in text
+    assert "  formula:   no error found\n  rounding:  none" in text
+
+
+def test_at_a_kink_another_slope_is_not_an_error():
+    text = render_plain("loss", [dataclasses.replace(WRONG, verdict=Verdict.NONSMOOTH, formula_error=1.0)])
+    assert "formula:    1 at most from the slope that the function as written has there" in text
+    assert "off by" not in text
+
+
+def test_rounding_beside_a_nan_is_that_of_the_other_values():
+    nan = dataclasses.replace(
+        WRONG, verdict=Verdict.INSTABILITY, worst=Worst((0,), math.nan, 1.0, 1.0), bound=math.inf, rounding_error=1e-8
+    )
+    text = render_plain("loss", [nan])
+    assert "rounding:   1e-08 at most among the values that are finite; no bound is known" in text
+    assert "INSTABILITY    0.617       nan  5.18e+06" in text
+
+
+def test_an_operation_is_said_once():
+    said = dataclasses.replace(WRONG, reason=f"it overflows; first at {WRONG.operation}")
+    assert render_plain("loss", [said]).count(WRONG.operation) == 1
+
+
+def test_an_exact_value_that_is_not_known_is_not_shown():
+    text = render_plain("loss", [dataclasses.replace(WRONG, worst=Worst((0,), 1.0, 1.0, math.nan))])
+    assert "exact:" not in text
+    assert "computed:   1.0" in text
+
+
+def test_finite_differences_come_last_as_they_judge_nothing():
+    differences = Finding("finite differences", "w", Verdict.UNDECIDED, "one element is at a kink")
+    text = render_plain("loss", [differences, ROUNDED])
+    assert text.index("Autograd's gradient by b") < text.index("The finite-difference gradient by w")
 
 
 def test_numbers_get_the_digits_that_tell_them_apart():
