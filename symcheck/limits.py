@@ -27,6 +27,7 @@ STEPS = (150, 300, 600)  # t = 2^-step
 BITS = 1600  # holds x + 2^-600 d, and the cancellation beside it
 DIRECTIONS = 3
 AGREEMENT = 2.0**-40  # of float64 values; those at 2^-300 and 2^-600 differ by far less where there is a limit
+GROWTH = 1.5  # from 2^-300 to 2^-600 beside the point, of what grows without bound: a logarithm doubles
 SMOOTH, KINK, GROWING, NOWHERE = 0, 1, 2, 3  # one value from all sides, several, infinite, defined nowhere nearby
 
 
@@ -96,7 +97,7 @@ def _limit(sides: Sequence[tuple[Floats, Floats]]) -> Limit:
     with np.errstate(all="ignore"):
         size = np.maximum(np.abs(near), np.abs(nearer))
         steady = finite & (np.abs(near - nearer) <= AGREEMENT * size + 2.0**-140)
-        grows = defined & ~steady & ((np.abs(nearer) > 4 * np.abs(near)) | np.isinf(nearer))
+        grows = defined & ~steady & ((np.abs(nearer) > GROWTH * np.abs(near)) | np.isinf(nearer))
         low = np.min(nearer, axis=0, where=steady, initial=np.inf)
         high = np.max(nearer, axis=0, where=steady, initial=-np.inf)
         spread = high - low
@@ -149,6 +150,6 @@ def difference_limit(primal: Program, given: Given, name: str, element: int, wei
                 there = {**given, name: moved_balls(given[name], direction, sign, step)}
                 quotient = difference_quotient(evaluate(kept, there, Ball()), here, weights, step)
                 quotients.append(2 * sign * quotient)
-    if not np.isfinite(quotients).all() or np.ptp(quotients) > AGREEMENT * max(map(abs, quotients)):
+    if not np.isfinite(quotients).all() or np.ptp(quotients) > AGREEMENT * max(map(abs, quotients)) + 2.0**-140:
         return float("nan")
     return float(quotients[-1])
