@@ -35,8 +35,10 @@ class Worst:
     Attributes:
         index: position in the input's shape; ``()`` for a scalar.
         computed: the candidate's value there, as it ran.
-        intended: the candidate's value there, free of rounding as far as it is known; nan where it is not.
-        exact: the reference's value there.
+        intended: what its own program gives there in exact arithmetic; by the precision ladder, what it gives in
+            float64; nan where neither is known.
+        exact: the gradient there, by its limit where its formula is undefined; nan where it is not known. At a kink
+            it is that of the side that the function's own comparisons take.
     """
 
     index: tuple[int, ...]
@@ -54,12 +56,17 @@ class Finding:
         input: the input's name.
         verdict: the judgement.
         reason: one sentence: why this verdict.
-        formula_error: largest |intended - exact| over the elements, in the gradient's own unit; nan if unknown.
-        rounding_error: largest |computed - intended| over the elements, in the gradient's own unit; nan if unknown.
-        bound: what the two errors were judged against at the worst element, in the same unit; inf if there is none.
+        formula_error: largest |intended - exact| over the elements, in the gradient's own unit; nan if unknown. In
+            balls an upper bound, and 0 where the two are one to within the radius of the balls.
+        rounding_error: largest |computed - intended| over the elements where it is finite, in the gradient's own
+            unit; nan if unknown.
+        bound: on |computed - intended| at the worst element, in the same unit: how far rounding can move it, by the
+            kernels of the candidate's own program; inf if there is none. By the precision ladder and of finite
+            differences, what the error was judged against.
         error_ulps: |computed - exact| at the worst element, in units in the last place of the candidate's dtype.
         worst: that element; None where nothing was compared.
-        operation: the operator and source line that the reason is about; ``""`` if there is none.
+        operation: the operator and source line that the reason is about: the one that rounded most, or that first
+            gave a NaN or infinity, or that has no meaning; ``""`` if there is none.
         advice: one sentence: what to do next; ``""`` if there is nothing to do.
         dtype: what the candidate computed in, such as ``"float32"``.
         shape: the input's shape.

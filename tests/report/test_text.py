@@ -179,7 +179,7 @@ def test_a_computed_nan_is_shown():
 )
 def test_the_users_text_stays_text(hostile, shown):
     finding = dataclasses.replace(
-        WRONG, input=hostile, reason=hostile, operation=hostile, advice=hostile, dtype=hostile
+        WRONG, input=hostile, reason=hostile, operation=f"{hostile}!", advice=hostile, dtype=hostile
     )
     for color in (False, True):
         text = render(hostile, [finding], (hostile,), color=color)
@@ -188,8 +188,8 @@ def test_the_users_text_stays_text(hostile, shown):
         for unsafe in ("w\x1b", "\x07", "\r", "\x9b", "\u202e", "\ud800"):
             assert unsafe not in text
     plain = render_plain(hostile, [finding], (hostile,))
-    for label in ("why:", "operation:", "try:"):
-        assert f"  {label:<10}  {shown}" in plain.splitlines()
+    for label, end in (("why:", ""), ("operation:", "!"), ("try:", "")):
+        assert f"  {label:<10}  {shown}{end}" in plain.splitlines()
     assert f"note:  {shown}" in plain.splitlines()
 
 
