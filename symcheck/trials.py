@@ -85,8 +85,16 @@ class Trials:
         if key[0] == "autograd" or not is_value(joint.program, joint.members[key]):
             return False
         derived, found = self.ladder.derived, trial.separation
+        if (found.apart & (trial.exact.open | trial.exact.kink)).any():
+            return False  # the bound covers both branches there, which differ by more than rounding
         bounds = rounding_bounds(derived.gradient, self._given(key))[derived.wrt.index(key[1])].bounds
         return bool((np.abs(found.difference) <= bounds)[found.apart].all())
+
+    def _resolution(self, key: Key) -> float:
+        """How well the candidate's intended gradient is known, relative: a value may be rounded to its dtype."""
+        joint = self.certification.joint(key)[1]
+        value = key[0] == "formula" and is_value(joint.program, joint.members[key])
+        return max(2.0**-52, 2 * self.certification.roundoffs.get(key[1], 0.0) if value else 0.0)
 
     def _is_what_runs(self, key: Key, run: Run) -> bool:
         found = self.intended.joint_of(key)
@@ -155,7 +163,7 @@ class Trials:
             if name in names and not self.certification.problem(other):
                 found, exact = self.certification.separation(other), self.certification.resolved(other)
                 with np.errstate(invalid="ignore"):
-                    error = 2.0**-52 * np.abs(found.intended) + np.where(
+                    error = self._resolution(other) * np.abs(found.intended) + np.where(
                         np.isfinite(found.radius), found.radius, np.inf
                     )
                 wrong = found.apart & ~(exact.open | exact.kink | exact.smooth)

@@ -526,3 +526,14 @@ def test_a_gradient_given_as_a_value_is_no_formula():
     assert check(function, (x,), formulas={"x": lambda x: nearest})["formula", "x"].verdict is Verdict.OK
     wrong = value * 1.001
     assert check(function, (x,), formulas={"x": lambda x: wrong})["formula", "x"].verdict is Verdict.FORMULA
+
+
+def largest_two(x):
+    return x.topk(2).values.mean() / 3
+
+
+@pytest.mark.parametrize(("value", "expected"), [(1 / 12, Verdict.NONSMOOTH), (1 / 6, Verdict.FORMULA)])
+def test_a_value_at_a_kink_is_no_nearer_for_the_branches_that_the_bound_covers(value, expected):
+    """Four equal elements, of which two are taken: each has 1/12 where they share, and all four never have 1/6."""
+    report = check(largest_two, (torch.ones(4),), formulas={"x": lambda x: torch.full_like(x, value)}, budget=0)
+    assert report["formula", "x"].verdict is expected
