@@ -278,11 +278,15 @@ def _finding(trial: Trial, parts: _Parts, verdict: Verdict, reason: str, among: 
 
 
 def _beyond_bound(trial: Trial, rounding: Floats) -> str:
-    """A note where a kernel is less accurate than its formula."""
+    """A note where a kernel is less accurate than its formula, or its constants than they are meant."""
     if trial.bounds is None:
         return ""
     resolution = 2.0**-51 * np.abs(trial.separation.intended)  # of float64, in which the values are held here
     beyond = np.isfinite(rounding) & (rounding > 1.001 * trial.bounds + np.nan_to_num(resolution))
+    meant = trial.separation.meant
+    if meant is not None and (beyond & meant).any():  # the bound is of the constants as they run
+        moved = float(np.max(rounding[beyond & meant]))
+        return f"it is right with its constants as meant; as they run they are rounded, which moves it by {moved:.1e}"
     if not beyond.any():
         return ""
     ratio = float(np.max(rounding[beyond] / np.maximum(trial.bounds[beyond], 5e-324)))

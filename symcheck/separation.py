@@ -58,6 +58,7 @@ class Separation:
         same: whether both are the very same computation.
         bits: the precision of the balls; 0 where nothing had to be evaluated.
         sampled: where they differ by no more than the precision of the constants, which was sampled.
+        meant: where they are held against each other with the constants as meant, not as they run; None for nowhere.
     """
 
     exact: Floats
@@ -71,6 +72,7 @@ class Separation:
     same: bool
     bits: int
     sampled: Mask
+    meant: Mask | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -273,6 +275,7 @@ def _settled(first: Separation, other: Separation, apart: Mask, sampled: Mask) -
         False,
         max(first.bits, other.bits),
         sampled,
+        meant,
     )
 
 

@@ -473,3 +473,12 @@ def test_a_backward_that_froze_an_array_is_not_certified_by_its_program():
     found = of_autograd(lambda x: BackwardByNumpy.apply(x).sum(), {"x": tensor(0.5, -1, 2)}, "x")
     assert found.verdict is Verdict.OK
     assert "judged by the precision ladder" in found.reason
+
+
+def test_constants_rounded_to_float32_are_not_blamed_on_a_kernel():
+    """0.1 in float32 is 1.5e-9 from 1/10, which is beyond the rounding of 2 x 0.1 in float64."""
+    slope = torch.tensor(0.1)
+    found = judged(lambda x: (0.1 * x * x).sum(), {"x": tensor(1, 2, 3)}, "x", lambda x: 2 * x * slope.to(x.dtype))
+    assert found.verdict is Verdict.OK
+    assert "as they run they are rounded, which moves it by" in found.reason
+    assert "less accurate" not in found.reason
