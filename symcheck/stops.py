@@ -87,12 +87,21 @@ class _Watch(TorchFunctionMode):
         elif any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves((args, kwargs))):
             if func in STOPPING:
                 self.stops.append(f"{STOPPING[func]}{_user_line()}")
+            elif func is torch.nn.functional.embedding and _pads(*args, **(kwargs or {})):
+                self.stops.append(f"the padding_idx of embedding{_user_line()}")
             elif func is torch.autograd.grad and not (kwargs or {}).get("create_graph") and len(args) < 5:
                 self.stops.append(f"autograd.grad without create_graph=True{_user_line()}")
             elif self.region and not torch.is_grad_enabled():
                 self.stops.append(self.region)
                 self.region = ""
         return func(*args, **(kwargs or {}))
+
+
+def _pads(indices: Tensor, weight: Tensor, padding_idx: int | None = None, *_: Any, **__: Any) -> bool:
+    """Whether an embedding looks up its padding row, which it uses and gives no gradient."""
+    if padding_idx is None or not weight.requires_grad:
+        return False
+    return bool((indices == padding_idx % len(weight)).any())
 
 
 def _user_line() -> str:

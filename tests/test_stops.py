@@ -81,6 +81,16 @@ def test_what_cannot_be_traced_has_its_stops_named_too():
     assert "autograd is stopped by detach at test_stops.py" in found.reason
 
 
+@pytest.mark.parametrize(("rows", "expected"), [([0, 1], True), ([1, 1], False)])
+def test_an_embedding_gives_its_padding_row_no_gradient(rows, expected):
+    table = nn.Embedding(2, 1, padding_idx=0, dtype=torch.float64)
+    found = stops(lambda w: nn.functional.embedding(torch.tensor(rows), w, padding_idx=0), needing(2.0, 3.0)[:, None])
+    assert [stop.partition(" at ")[0] for stop in found] == (["the padding_idx of embedding"] if expected else [])
+    finding = check(table, (torch.tensor(rows),), budget=0)["autograd", "weight"]
+    assert finding.verdict is (Verdict.FORMULA if expected else Verdict.OK)
+    assert ("stopped by the padding_idx" in finding.reason) is expected
+
+
 def test_modules_that_stop_nothing():
     net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Dropout(0.5)).double().eval()
     assert stops(net, torch.randn(4, 2, dtype=torch.float64, requires_grad=True)) == ()
