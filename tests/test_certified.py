@@ -357,7 +357,7 @@ def by_first(x):
     return 2 * (sign.sum(1) - sign.sum(0))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_slopes_that_add_up_to_what_is_written_are_kinks(seed):
     """Of three equal values one is always in the middle, where its two slopes cancel as they do at the tie."""
     x = tensor(1, 1, 1, 2, 2, 2)
@@ -387,7 +387,7 @@ def test_a_function_that_is_smooth_at_its_kinks_says_so():
     assert right.formula_error == 0
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_decisions_that_float32_turns_accuse_nobody(seed):
     """Pairs one or two ulps apart, or none, whose images float32 puts in another order."""
     generator = torch.Generator().manual_seed(seed)

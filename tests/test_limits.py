@@ -67,7 +67,7 @@ def test_sides_that_agree_by_chance_do_not_in_the_end():
     def distances(x):
         return (x[:, None] - x[None]).abs()
 
-    rounds = [limit_of(distances, 1, 1, 1, seed=seed) for seed in range(40)]
+    rounds = [limit_of(distances, 1, 1, 1, seed=seed) for seed in range(24)]
     assert any((found.kinds == SMOOTH).any() for found in rounds)
     joined = rounds[0]
     for found in rounds[1:]:
