@@ -482,3 +482,21 @@ def test_constants_rounded_to_float32_are_not_blamed_on_a_kernel():
     assert found.verdict is Verdict.OK
     assert "as they run they are rounded, which moves it by" in found.reason
     assert "less accurate" not in found.reason
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1, Verdict.OK), (1 + 2.0**-20, Verdict.FORMULA)])
+def test_attention_whose_first_row_is_masked_altogether(factor, verdict):
+    """softmax of -inf alone is 0 in torch's attention, and so is all that flows back from it."""
+    mask = torch.tensor([[False, False], [True, True]])
+    values = tensor(0.5, 1)[:, None]
+
+    def attend(q):
+        return torch.nn.functional.scaled_dot_product_attention(*(3 * [q[None, None]]), attn_mask=mask)[0, 0, 1, 0]
+
+    def by_hand(q):
+        (a, b), p = q[:, 0], torch.softmax(q[:, 0] * q[1, 0], 0)
+        slope = p[0] * p[1] * (a - b)
+        return factor * torch.stack([p[0] + slope * b, p[1] + slope * (a - 2 * b)])[:, None]
+
+    assert of_autograd(attend, {"q": values}, "q").verdict is Verdict.OK
+    assert judged(attend, {"q": values}, "q", by_hand).verdict is verdict

@@ -268,7 +268,9 @@ def attention_backward(
     size = query.shape[-1]
     factor = ("a0*a1/sqrt(c0)", size) if scale is None else ("c0*a0*a1", scale)
     scores = _masked(b, b.equation("nhqd,nhkd->nhqk", factor[0], query, key, factor[1]), attn_mask, causal)
-    weights = b.equation("nhqk,nhq->nhqk", "Piecewise((0, Eq(a0, -oo)), (exp(a0 - a1), True))", scores, log_total)
+    # SymPy's real symbols are finite, so infinity is a constant beside the body.
+    seen = "Piecewise((exp(a0 - a1), a0 > -c0), (0, True))"
+    weights = b.equation("nhqk,nhq->nhqk", seen, scores, log_total, float("inf"))
     total = b.equation("nhqd,nhqd->nhq", "a0*a1", g, out)
     reached = b.equation("nhqd,nhkd->nhqk", "a0*a1", g, value)
     moved = b.equation("nhqk,nhqk,nhq->nhqk", "a0*(a1 - a2)", weights, reached, total)
