@@ -228,7 +228,7 @@ def _said(blame: Blame | None) -> str:
 def _right(trial: Trial) -> str:
     s = trial.separation
     if s.same:
-        return "the formula is right: it computes the exact gradient, statement by statement"
+        return "the formula is right: its program is the exact gradient's, by algebra"
     if s.sampled.any():
         return "the formula is right to the precision of its constants, which was sampled and not proved"
     compared = np.isfinite(s.formula_error) & ~trial.exact.limit & ~trial.exact.smooth & ~trial.exact.open

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -97,7 +97,8 @@ def trace_candidates(
 
 def _renamed(joint: Joint) -> Joint:
     members = {(candidate.split()[0], name): place for (candidate, name), place in joint.members.items()}
-    return Joint(joint.program, joint.wrt, joint.primal, members, joint.meant, joint.seconds)
+    same = frozenset((candidate.split()[0], name) for candidate, name in joint.same)
+    return replace(joint, members=members, same=same)
 
 
 def _trace_formula(formula: Formula, tensors: Tensors, weights: Sequence[Tensor]) -> Traced:

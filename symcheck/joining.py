@@ -1,23 +1,41 @@
 """Joining programs into one, so that what they have in common is evaluated once.
 
 Statements are value-numbered: two that compute the same thing from the same arrays become one. Relabellings (a
-transpose, a broadcast, an axis of size 1 added or dropped) are read through, and the reads of a body are put in one
-order, so that the same computation is recognised in whichever way it was written.
+transpose, a broadcast, an axis of size 1 added or dropped) are read through, elementwise steps are written out down to
+what they start from and expanded, and the reads of a body are put in one order, so that the same computation is
+recognised in whichever way it was written. What is evaluated stays as it was written: expanding would cancel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import sympy as sp
 
 from symcheck.building import Builder
-from symcheck.functions import read_symbol
-from symcheck.program import Array, Equation, Gather, Inversion, Program, Read, Reshape, Scatter, Selection, Statement
+from symcheck.functions import constant_symbol, read_symbol
+from symcheck.program import (
+    Array,
+    Constant,
+    Equation,
+    Gather,
+    Inversion,
+    Program,
+    Read,
+    Reshape,
+    Scatter,
+    Selection,
+    Statement,
+)
 
 __all__ = ["join"]
+
+WRITTEN_OUT = 24  # operations in a body with the steps before it put in, above which it stays as it is
 
 
 def join(programs: Sequence[Program]) -> Program:
@@ -31,6 +49,15 @@ def join(programs: Sequence[Program]) -> Program:
     return numbering.builder.program(outputs)
 
 
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What an equation computes: its body, constants included, over reads in one order."""
+
+    sizes: tuple[int, ...]
+    body: sp.Expr
+    reads: tuple[Read, ...]
+
+
 class _Numbering:
     """The joint program as it grows."""
 
@@ -38,6 +65,7 @@ class _Numbering:
         self.builder = Builder("j")
         self.known: dict[Any, Array] = {}
         self.views: dict[Array, Read] = {}  # arrays that only relabel another one's axes
+        self.forms: dict[Array, _Form] = {}  # of elementwise steps
         self.rank: dict[Array, int] = {}  # in the order of their appearance
 
     def enter(self, program: Program) -> list[Array]:
@@ -123,11 +151,60 @@ class _Numbering:
         same = Equation(
             equation.out, sizes, body, reads, equation.constants, equation.source, equation.operator
         )  # checked anew: the reads changed
-        key = (sizes, body, tuple((read.array, read.axes, read.held) for read in reads), _typed(equation.constants))
-        out = self._append(key, same)
+        form = self._written_out(same)
+        turned = self._transposed(same, form)
+        if turned is not None:
+            return turned
+        out = self._append(form, same)
+        if not same.summed and out.is_real and out not in self.forms:
+            self.forms[out] = form
         if body == read_symbol(0) and not same.summed and out.is_real == reads[0].array.is_real and not reads[0].held:
             self._note_view(out, reads[0])
         return out
+
+    def _written_out(self, equation: Equation) -> _Form:
+        """An equation's body with the elementwise steps that it reads put in, down to what they start from."""
+        reads: dict[Read, int] = {}
+        parts: list[tuple[sp.Expr, tuple[int, ...]]] = []
+        for read in equation.reads:
+            form = None if read.held or not equation.out.is_real else self.forms.get(read.array)
+            inner = (read,) if form is None else tuple(_moved(own, read.axes) for own in form.reads)
+            places = tuple(reads.setdefault(own, len(reads)) for own in inner)
+            parts.append((read_symbol(0) if form is None else form.body, places))
+        constants = tuple(map(_constant, equation.constants))
+        body = _put_together(equation.body, constants, tuple(parts))
+        if body is None:
+            return _Form(equation.sizes, _named(equation.body, constants), equation.reads)
+        used = [read for read, place in reads.items() if body.has(read_symbol(place))]
+        order = sorted(used, key=lambda r: (self.rank[r.array], r.held, tuple(-1 if a is None else a for a in r.axes)))
+        renaming = {read_symbol(reads[read]): read_symbol(n) for n, read in enumerate(order)}
+        return _Form(equation.sizes, body.xreplace(renaming), tuple(order))
+
+    def _transposed(self, equation: Equation, form: _Form) -> Array | None:
+        """The result as the transpose of one that is known; None if there is none."""
+        rank = len(equation.out.shape)
+        if rank < 2 or not equation.summed:
+            return None
+        swap = {rank - 2: rank - 1, rank - 1: rank - 2}
+        axes = tuple(swap.get(axis, axis) for axis in range(len(equation.sizes)))
+        sizes = tuple(equation.sizes[axis] for axis in axes)
+        turned = Equation(
+            replace(equation.out, shape=sizes[:rank]),
+            sizes,
+            equation.body,
+            tuple(_moved(read, axes) for read in equation.reads),
+            equation.constants,
+        )
+        ordered = self._ordered(turned, turned.reads)
+        other = self._written_out(replace(turned, sizes=ordered[0], reads=ordered[1], body=ordered[2]))
+        known = self.known.get(("Equation", sizes[:rank], equation.out.is_real, other))
+        if known is None:
+            return None
+        read = Read(known, axes[:rank])
+        return self._add_equation(
+            replace(equation, sizes=equation.out.shape, body=read_symbol(0), reads=(read,), constants=()),
+            {known: known},
+        )
 
     def _read_through(self, read: Read) -> Read:
         view = self.views.get(read.array)
@@ -172,5 +249,39 @@ def _is_copy(equation: Equation, reads: tuple[Read, ...]) -> bool:
     )
 
 
-def _typed(constants: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple((type(value).__name__, value) for value in constants)
+def _moved(read: Read, axes: tuple[int | None, ...]) -> Read:
+    """A read of axes that are themselves read at `axes`."""
+    return Read(read.array, _through(axes, read), read.held)
+
+
+def _constant(value: Constant) -> sp.Expr:
+    """A constant of a body: whole numbers and fractions themselves, any other as a symbol of its value."""
+    if isinstance(value, int):
+        return sp.Integer(value)
+    if isinstance(value, Fraction):
+        return sp.Rational(value.numerator, value.denominator)
+    return sp.Symbol(f"c_{float(value).hex()}", real=True)
+
+
+def _named(body: sp.Expr, constants: tuple[sp.Expr, ...]) -> sp.Expr:
+    return body.xreplace({constant_symbol(n): value for n, value in enumerate(constants)})
+
+
+@lru_cache(maxsize=65536)
+def _put_together(
+    body: sp.Expr, constants: tuple[sp.Expr, ...], parts: tuple[tuple[sp.Expr, tuple[int, ...]], ...]
+) -> sp.Expr | None:
+    """A body with bodies in the place of its reads, multiplied out; None if it would be too large.
+
+    Args:
+        body: of an equation.
+        constants: their values.
+        parts: for each read a body, and which reads of the result its own are.
+    """
+    if int(body.count_ops()) + sum(int(part.count_ops()) for part, _ in parts) > WRITTEN_OUT:
+        return None
+    values: dict[sp.Symbol, sp.Expr] = {constant_symbol(n): value for n, value in enumerate(constants)}
+    for n, (part, places) in enumerate(parts):
+        renaming = {read_symbol(own): read_symbol(place) for own, place in enumerate(places)}
+        values[read_symbol(n)] = part.xreplace(renaming)
+    return sp.expand(body.xreplace(values), power_base=False, power_exp=False, log=False, basic=False)

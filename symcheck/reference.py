@@ -23,7 +23,7 @@ __all__ = ["Derived", "Exact", "Point", "derive_reference"]
 
 
 LOOSE = 2.0**-32  # of a tensor's largest element: a float64 bound above this is sharpened in balls
-SECONDS = 3.0  # if that takes no longer
+SECONDS = 0.5  # if that takes no longer
 
 
 @dataclass(frozen=True, slots=True, eq=False)

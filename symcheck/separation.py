@@ -4,7 +4,7 @@
     exact      the gradient, in exact arithmetic
 
 Disjoint balls prove a formula error. Overlapping ones at a tiny radius are evidence that there is none; a program that
-is the gradient's, statement by statement, is proved right. A ball that is not finite proves nothing.
+is the gradient's by algebra, is proved right. A ball that is not finite proves nothing.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ class Joint:
         wrt: the inputs differentiated by.
         primal: how many outputs are the primal's.
         members: the output of each candidate by each input.
-        meant: the same program with its constants as a person meant them; None if there are none inexact.
+        meant: the same with constants as a person meant them; None if there are none inexact.
+        same: the candidates that compute the gradient as the reference does, under either reading.
         seconds: about how long an evaluation in balls takes.
     """
 
@@ -102,11 +103,12 @@ class Joint:
     primal: int
     members: Mapping[Key, int]
     meant: Program | None
+    same: frozenset[Key]
     seconds: float
 
     def is_same(self, key: Key) -> bool:
         """Whether a candidate's program computes the gradient as the reference does."""
-        return self.program.outputs[self.members[key]] == self.program.outputs[self.wrt.index(key[1])]
+        return key in self.same
 
     def separate(self, given: Given, keys: Sequence[Key], generator: np.random.Generator) -> dict[Key, Separation]:
         """Compare candidates with the exact gradient at one point, at a precision raised until they are decided.
@@ -296,10 +298,21 @@ def join_candidates(
         candidates: for each its program, and the input that each of its outputs is a gradient by.
     """
     kept = Program(gradient.inputs, gradient.constants, gradient.statements, gradient.outputs[: len(wrt) + primal])
-    program = join([kept, *(candidate for candidate, _ in candidates.values())])
+    programs = [kept, *(candidate for candidate, _ in candidates.values())]
+    program = join(programs)
+    read_otherwise = [as_meant(one) for one in programs]
+    meant = (
+        join([new or old for new, old in zip(read_otherwise, programs, strict=True)]) if any(read_otherwise) else None
+    )
     members, place = {}, len(wrt) + primal
     for name, (_, inputs) in candidates.items():
         for input_name in inputs:
             members[name, input_name] = place
             place += 1
-    return Joint(program, tuple(wrt), primal, members, as_meant(program), ball_seconds(program))
+    same = frozenset(
+        key
+        for key, place in members.items()
+        for one in (program, meant)
+        if one is not None and one.outputs[place] == one.outputs[tuple(wrt).index(key[1])]
+    )
+    return Joint(program, tuple(wrt), primal, members, meant, same, ball_seconds(program))
