@@ -56,6 +56,7 @@ class _Form:
     sizes: tuple[int, ...]
     body: sp.Expr
     reads: tuple[Read, ...]
+    constants: tuple[sp.Expr, ...] = ()  # of a body that stays as it is
 
 
 class _Numbering:
@@ -156,7 +157,7 @@ class _Numbering:
         if turned is not None:
             return turned
         out = self._append(form, same)
-        if not same.summed and out.is_real and out not in self.forms:
+        if not same.summed and out.is_real and out not in self.forms and not form.body.has(sp.Piecewise):
             self.forms[out] = form
         if body == read_symbol(0) and not same.summed and out.is_real == reads[0].array.is_real and not reads[0].held:
             self._note_view(out, reads[0])
@@ -174,7 +175,7 @@ class _Numbering:
         constants = tuple(map(_constant, equation.constants))
         body = _put_together(equation.body, constants, tuple(parts))
         if body is None:
-            return _Form(equation.sizes, _named(equation.body, constants), equation.reads)
+            return _Form(equation.sizes, equation.body, equation.reads, constants)
         used = [read for read, place in reads.items() if body.has(read_symbol(place))]
         order = sorted(used, key=lambda r: (self.rank[r.array], r.held, tuple(-1 if a is None else a for a in r.axes)))
         renaming = {read_symbol(reads[read]): read_symbol(n) for n, read in enumerate(order)}
@@ -263,15 +264,11 @@ def _constant(value: Constant) -> sp.Expr:
     return sp.Symbol(f"c_{float(value).hex()}", real=True)
 
 
-def _named(body: sp.Expr, constants: tuple[sp.Expr, ...]) -> sp.Expr:
-    return body.xreplace({constant_symbol(n): value for n, value in enumerate(constants)})
-
-
 @lru_cache(maxsize=65536)
 def _put_together(
     body: sp.Expr, constants: tuple[sp.Expr, ...], parts: tuple[tuple[sp.Expr, tuple[int, ...]], ...]
 ) -> sp.Expr | None:
-    """A body with bodies in the place of its reads, multiplied out; None if it would be too large.
+    """A body with bodies in the place of its reads, multiplied out; None if it would be too large, or has branches.
 
     Args:
         body: of an equation.
@@ -280,6 +277,8 @@ def _put_together(
     """
     if int(body.count_ops()) + sum(int(part.count_ops()) for part, _ in parts) > WRITTEN_OUT:
         return None
+    if any(part.has(sp.Piecewise) for part in (body, *(part for part, _ in parts))):
+        return None  # SymPy rearranges conditions at every substitution, and may never end
     values: dict[sp.Symbol, sp.Expr] = {constant_symbol(n): value for n, value in enumerate(constants)}
     for n, (part, places) in enumerate(parts):
         renaming = {read_symbol(own): read_symbol(place) for own, place in enumerate(places)}

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from symcheck.program import Array, Constant, Equation, Program
 
-__all__ = ["as_meant", "inexact", "perturbed"]
+__all__ = ["as_meant", "half_meant", "inexact", "is_short", "perturbed"]
 
 EXACT_BITS = 27  # significant bits up to which a literal is taken at its word
 DENOMINATOR = 4096
@@ -41,6 +41,15 @@ def as_meant(program: Program) -> Program | None:
 def perturbed(program: Program, factors: Callable[[float], Fraction]) -> Program:
     """The program with every inexact constant multiplied by a factor, drawn by its value."""
     return _with(program, lambda value, is_single: Fraction(value) * factors(value))
+
+
+def half_meant(program: Program, factors: Callable[[float], Fraction]) -> Program:
+    """Constants of few digits as a person meant them, and every other inexact one multiplied by a factor."""
+
+    def read(value: float, is_single: bool) -> Fraction:
+        return meant(value, is_single) if is_short(value, is_single) else Fraction(value) * factors(value)
+
+    return _with(program, read)
 
 
 def inexact(program: Program) -> frozenset[float]:
@@ -109,10 +118,10 @@ def _is_written(array: Array, values: NDArray[Any]) -> bool:
     distinct = np.unique(values[np.isfinite(values)].reshape(-1)[: 4 * FEW])
     if values.size > FEW and distinct.size > SINGLES:
         return False
-    return distinct.size <= SINGLES or all(_is_short(value, array.dtype != "float64") for value in distinct.tolist())
+    return distinct.size <= SINGLES or all(is_short(value, array.dtype != "float64") for value in distinct.tolist())
 
 
-def _is_short(value: float, is_single: bool) -> bool:
+def is_short(value: float, is_single: bool) -> bool:
     """Whether a value is a small fraction or a decimal of few digits, as a person writes: data are neither."""
     intended = meant(value, is_single)
     return intended.denominator <= DENOMINATOR or _length(value, is_single) <= DIGITS

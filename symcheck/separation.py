@@ -9,7 +9,7 @@ is the gradient's by algebra, is proved right. A ball that is not finite proves 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -22,7 +22,7 @@ from symcheck.arithmetic.bound import Bound
 from symcheck.evaluation import evaluate
 from symcheck.joining import join
 from symcheck.program import Program
-from symcheck.readings import as_meant, inexact, perturbed
+from symcheck.readings import as_meant, half_meant, inexact, is_short, perturbed
 from symcheck.refinement import ball_seconds
 
 __all__ = ["Given", "Joint", "Separation", "Values", "join_candidates"]
@@ -185,17 +185,53 @@ class Joint:
         bits = max(found[key].bits for key in keys)
         under_meant = self._sharpened(given, keys, cotangent, bits, self.meant)
         result: dict[Key, Separation] = {}
-        spread: dict[Key, Floats] | None = None
+        sampled: dict[Key, Mask] | None = None
         for key in keys:
             other = under_meant[key]
             apart = found[key].apart & (other.apart | ~np.isfinite(other.radius))
-            sampled = np.zeros(apart.shape, dtype=bool)
+            explained = np.zeros(apart.shape, dtype=bool)
             if apart.any():
-                spread = spread or self._spread(given, keys, found, bits, cotangent, generator)
-                with np.errstate(invalid="ignore"):
-                    sampled = apart & (found[key].formula_error <= spread[key])
-            result[key] = _settled(found[key], other, apart & ~sampled, sampled)
+                sampled = sampled or self._sampled(given, keys, found, bits, cotangent, generator)
+                explained = apart & sampled[key]
+            result[key] = _settled(found[key], other, apart & ~explained, explained)
         return result
+
+    def _sampled(
+        self,
+        given: Given,
+        keys: Sequence[Key],
+        found: Mapping[Key, Separation],
+        bits: int,
+        cotangent: float,
+        generator: np.random.Generator,
+    ) -> dict[Key, Mask]:
+        """Where intended - exact is no more than moves of the constants by some of their ulps explain.
+
+        All of them by ulps of float64; or those that are no short decimal, such as a root, by ulps of their own dtype,
+        with the short ones as meant: 0.1 in float32 is 1/10, and its rounding hides nothing.
+        """
+        # What is an input as well, such as a weight that a formula closes over, is data: it cannot move by itself.
+        data = frozenset().union(*(np.unique(value).tolist() for value in given.values() if value.dtype.kind == "f"))
+        values = {value: float(np.float32(value)) == value for value in sorted(inexact(self.program) - data)}
+        long = {value: is_single for value, is_single in values.items() if not is_short(value, is_single)}
+        finely = {value: Fraction(2) ** -52 for value in values}
+        coarsely = {value: Fraction(2) ** (-23 if is_single else -52) for value, is_single in long.items()}
+        result = {key: np.zeros(found[key].apart.shape, dtype=bool) for key in keys}
+        for make, ulps in ((perturbed, finely), (half_meant, coarsely)):
+            if not ulps or (make is half_meant and coarsely == finely):
+                continue
+            still = self._compare_program(given, keys, make(self.program, lambda _: Fraction(1)), bits, cotangent)
+            spread = self._spread(given, keys, still, bits, cotangent, generator, make, ulps)
+            for key in keys:
+                with np.errstate(invalid="ignore"):
+                    result[key] |= still[key].formula_error <= spread[key]
+        return result
+
+    def _compare_program(
+        self, given: Given, keys: Sequence[Key], program: Program, bits: int, cotangent: float
+    ) -> dict[Key, Separation]:
+        values = self.evaluate(given, bits, program)
+        return {key: self._compare(values, key, cotangent) for key in keys}
 
     def _sharpened(
         self, given: Given, keys: Sequence[Key], cotangent: float, least: int, program: Program | None
@@ -219,29 +255,27 @@ class Joint:
         self,
         given: Given,
         keys: Sequence[Key],
-        found: Mapping[Key, Separation],
+        still: Mapping[Key, Separation],
         bits: int,
         cotangent: float,
         generator: np.random.Generator,
+        make: Callable[[Program, Callable[[float], Fraction]], Program],
+        ulps: Mapping[float, Fraction],
     ) -> dict[Key, Floats]:
-        """How far intended - exact moves when all inexact constants are moved by some ulps."""
-        spread = {key: np.zeros(found[key].exact.shape) for key in keys}
-        # What is an input as well, such as a weight that a formula closes over, is data: it cannot move by itself.
-        data = frozenset().union(*(np.unique(value).tolist() for value in given.values() if value.dtype.kind == "f"))
-        one = Fraction(1)
+        """How far intended - exact moves when constants are moved by some ulps, all at once and each by its own."""
+        spread = {key: np.zeros(still[key].exact.shape) for key in keys}
         for _ in range(MOVES):
-            moves: dict[float, Fraction] = {}
-            for value in sorted(inexact(self.program) - data):
-                single = float(np.float32(value)) == value
-                ulp = Fraction(2) ** (-23 if single else -52)
-                moves[value] = 1 + int(generator.choice([-1, 1]) * generator.integers(ULPS // 2, ULPS + 1)) * ulp
-            values = self.evaluate(given, bits, perturbed(self.program, lambda value, m=moves: m.get(value, one)))  # type: ignore[misc]
+            moves = {
+                value: 1 + int(generator.choice([-1, 1]) * generator.integers(ULPS // 2, ULPS + 1)) * ulp
+                for value, ulp in ulps.items()
+            }
+            program = make(self.program, lambda value, moves=moves: moves.get(value, Fraction(1)))  # type: ignore[misc]
+            moved = self._compare_program(given, keys, program, bits, cotangent)
             for key in keys:
-                moved = self._compare(values, key, cotangent)
                 with np.errstate(invalid="ignore"):
-                    change = np.abs(moved.difference - found[key].difference)
+                    change = np.abs(moved[key].difference - still[key].difference)
                 spread[key] = np.fmax(spread[key], change)
-            if all(_hopeless(found[key], spread[key]) for key in keys):
+            if all(_hopeless(still[key], spread[key]) for key in keys):
                 break
         return spread
 
