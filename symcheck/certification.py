@@ -165,7 +165,10 @@ class Certification:
     def _as_value(self, key: Key, found: Separation) -> Separation:
         """A candidate that no input enters is a value, not a formula: it may be rounded to its dtype."""
         self.note(f"{name_of(key)} is a value that no input enters: judged at this input only, to its own precision")
-        roundoff = max(self.roundoffs.get(key[1], 2.0**-53), 2.0**-53)
+        single = bool(
+            (found.intended == found.intended.astype(np.float32)).all()
+        )  # it may have been rounded on the way
+        roundoff = max(self.roundoffs.get(key[1], 2.0**-53), 2.0**-24 if single else 2.0**-53)
         rounded = found.apart & (np.abs(found.difference) <= 2 * roundoff * np.abs(found.exact))
         return replace(found, apart=found.apart & ~rounded, sampled=found.sampled | rounded)
 
