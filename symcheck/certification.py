@@ -37,6 +37,7 @@ SECONDS = 8.0  # of ball arithmetic that one evaluation at the input may take
 MORE_SECONDS = 30.0  # that everything else may take: neighbours, limits, conditioning
 NUDGES = 6  # moves by one ulp whose largest effect is the conditioning
 SHARP = 2.0**-32  # of the tensor's largest element: a float64 bound that is enough for a formula that is proved
+CHEAP, ENOUGH = 0.02, 2.0**-26  # seconds above which a coarser one is, for a formula that needs no proof
 QUOTIENTS = 8  # elements whose derivative is found from difference quotients, where nothing else defines it
 ALIKE = 2.0**-40  # relative distance of two limits in float64 that are one
 
@@ -159,7 +160,9 @@ class Certification:
         if joint.seconds > SECONDS:
             return True
         scale = float(np.max(np.abs(exact.values), initial=0.0))
-        narrow = max(self.roundoffs.values(), default=0.0) > 2.0**-53 or joint.seconds > 0.1
+        if joint.seconds > CHEAP:
+            return bool(np.max(exact.errors, initial=0.0) <= ENOUGH * scale)
+        narrow = max(self.roundoffs.values(), default=0.0) > 2.0**-53
         return narrow and bool((exact.errors <= SHARP * scale).all())
 
     def _as_value(self, key: Key, found: Separation) -> Separation:

@@ -66,6 +66,7 @@ class _Numbering:
         self.builder = Builder("j")
         self.known: dict[Any, Array] = {}
         self.views: dict[Array, Read] = {}  # arrays that only relabel another one's axes
+        self.unshaped: dict[Array, Array] = {}  # what a reshape reads
         self.forms: dict[Array, _Form] = {}  # of elementwise steps
         self.rank: dict[Array, int] = {}  # in the order of their appearance
 
@@ -130,9 +131,11 @@ class _Numbering:
     # -- reshapes and relabellings --------------------------------------------------------------------------------
 
     def _add_reshape(self, statement: Reshape, array: Array) -> Array:
+        array = self.unshaped.get(array, array)  # a reshape of a reshape is one of what that one reads
         if array.shape == statement.out.shape:
             return array
         out = self._append(array, replace(statement, array=array))
+        self.unshaped[out] = array
         long = [axis for axis, size in enumerate(statement.out.shape) if size != 1]
         if [statement.out.shape[axis] for axis in long] == [size for size in array.shape if size != 1]:
             axes = iter(long)

@@ -91,7 +91,7 @@ class Derived:
         jumps = frozenset(self.wrt if _any_open(outputs) else ())
         if len(self.wrt) > 1 and (jumps or _any_open(exact.values())):
             exact, jumps = self._by_each(given)
-        if _is_loose(exact) and ball_seconds(self.gradient) <= SECONDS:
+        if ball_seconds(self.gradient) <= SECONDS and _is_loose(exact):  # the cheaper question first
             exact = self._sharpened(given, exact)
         return Point(
             exact,
