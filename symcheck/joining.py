@@ -35,6 +35,7 @@ from symcheck.program import (
 
 __all__ = ["join"]
 
+EXACT_BITS = 27  # significant bits up to which a literal is the number that it stands for
 WRITTEN_OUT = 24  # operations in a body with the steps before it put in, above which it stays as it is
 
 
@@ -259,12 +260,19 @@ def _moved(read: Read, axes: tuple[int | None, ...]) -> Read:
 
 
 def _constant(value: Constant) -> sp.Expr:
-    """A constant of a body: whole numbers and fractions themselves, any other as a symbol of its value."""
+    """A constant of a body: what is exact itself, any other as a symbol of its value."""
     if isinstance(value, int):
         return sp.Integer(value)
-    if isinstance(value, Fraction):
-        return sp.Rational(value.numerator, value.denominator)
+    short = isinstance(value, float) and np.isfinite(value) and _bits(Fraction(value)) <= EXACT_BITS
+    if isinstance(value, Fraction) or short:
+        exact = Fraction(value)
+        return sp.Rational(exact.numerator, exact.denominator)
     return sp.Symbol(f"c_{float(value).hex()}", real=True)
+
+
+def _bits(value: Fraction) -> int:
+    odd = abs(value.numerator)
+    return (odd // (odd & -odd or 1)).bit_length()
 
 
 @lru_cache(maxsize=65536)
