@@ -141,10 +141,11 @@ def _undecided(trial: Trial, parts: _Parts) -> Finding | None:
 
 def _unstable(trial: Trial, parts: _Parts) -> Finding | None:
     if parts.nonfinite.any():
+        kind = "not NaN" if (parts.nonfinite & trial.exact.infinite).any() else "finite"
         origin = trial.origin()
         reason = (
             f"it returns NaN or infinity at {_count(parts.nonfinite)}, "
-            f"where the exact gradient is finite{f'; first at {origin}' if origin else ''}"
+            f"where the exact gradient is {kind}{f'; first at {origin}' if origin else ''}"
         )
         found = _finding(
             trial,

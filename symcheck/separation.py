@@ -10,7 +10,7 @@ is the gradient's by algebra, is proved right. A ball that is not finite proves 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -105,6 +105,7 @@ class Joint:
     meant: Program | None
     same: frozenset[Key]
     seconds: float
+    prefers_meant: set[Key] = field(default_factory=set)  # right under reading B, and not under A, at some input
 
     def is_same(self, key: Key) -> bool:
         """Whether a candidate's program computes the gradient as the reference does."""
@@ -120,7 +121,9 @@ class Joint:
         """
         keys = list(keys)
         cotangent = max((_largest(v) for n, v in given.items() if n.startswith("d_cotangent")), default=1.0)
-        found = self._sharpened(given, keys, cotangent, PRECISIONS[0], None)
+        found = self._under_preferred(given, keys, cotangent)
+        rest = [key for key in keys if key not in found]
+        found |= self._sharpened(given, rest, cotangent, PRECISIONS[0], None) if rest else {}
         suspects = [key for key in keys if found[key].apart.any()]
         if suspects and self.meant is not None:
             found |= self._under_other_readings(given, suspects, found, cotangent, generator)
@@ -194,7 +197,21 @@ class Joint:
                 sampled = sampled or self._sampled(given, keys, found, bits, cotangent, generator)
                 explained = apart & sampled[key]
             result[key] = _settled(found[key], other, apart & ~explained, explained)
+            if not (apart.any() or result[key].loose.any()):
+                self.prefers_meant.add(key)
         return result
+
+    def _under_preferred(self, given: Given, keys: Sequence[Key], cotangent: float) -> dict[Key, Separation]:
+        """Candidates that were right of the constants as meant before: where they are again, one reading is enough."""
+        preferred = [key for key in keys if key in self.prefers_meant]
+        if not preferred:
+            return {}
+        found = self._sharpened(given, preferred, cotangent, PRECISIONS[0], self.meant)
+        return {
+            key: replace(one, meant=np.ones(one.apart.shape, dtype=bool))
+            for key, one in found.items()
+            if not (one.apart.any() or one.loose.any() or not np.isfinite(one.radius).all())
+        }
 
     def _sampled(
         self,
