@@ -168,12 +168,11 @@ class Certification:
     def _as_value(self, key: Key, found: Separation) -> Separation:
         """A candidate that no input enters is a value, not a formula: it may be rounded to its dtype."""
         self.note(f"{name_of(key)} is a value that no input enters: judged at this input only, to its own precision")
-        single = bool(
-            (found.intended == found.intended.astype(np.float32)).all()
-        )  # it may have been rounded on the way
+        # It may have been rounded to float32 on the way.
+        single = bool((found.intended == found.intended.astype(np.float32)).all())
         roundoff = max(self.roundoffs.get(key[1], 2.0**-53), 2.0**-24 if single else 2.0**-53)
         rounded = found.apart & (np.abs(found.difference) <= 2 * roundoff * np.abs(found.exact))
-        return replace(found, apart=found.apart & ~rounded, sampled=found.sampled | rounded)
+        return replace(found, apart=found.apart & ~rounded)
 
     def compare_ideally(self, joint: Joint, given: Given, keys: Sequence[Key]) -> dict[Key, Separation]:
         """Compare where the data keep exactly what laws they keep up to rounding; empty where they keep none.
@@ -226,8 +225,10 @@ class Certification:
         plainly = Resolved(
             found.exact, found.exact_error, none, none, none, undefined, none, found.exact, found.exact, opened
         )
-        if not (opened.any() or undefined.any()) or joint.seconds * 24 > MORE_SECONDS:
+        if not (opened.any() or undefined.any()):
             return plainly
+        if joint.seconds * 24 > MORE_SECONDS:  # limits are not looked for: nothing is said of what has no value
+            return replace(plainly, undefined=none)
         limit = self._limit(joint, plain)[name]
         if ((opened | undefined) & (limit.kinds == SMOOTH)).any():
             limit = self._sampled_again(joint, plain, name, limit)

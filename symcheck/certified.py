@@ -160,8 +160,8 @@ def _unstable(trial: Trial, parts: _Parts) -> Finding | None:
     if not lost.any():
         return None
     if trial.rounded is not None and trial.rounded.open[lost].all():
-        # The program decides differently in floating point than in exact arithmetic: a kink within rounding's reach.
-        reason = f"rounding decides a branch differently than exact arithmetic does, at {_count(lost)}: a kink is near"
+        # The program may decide differently in floating point than in exact arithmetic, which the bound covers.
+        reason = f"rounding may decide a branch otherwise than exact arithmetic, at {_count(lost)}: a kink is near"
         return _finding(trial, parts, Verdict.NONSMOOTH, _with(_right(trial), reason), lost)
     where = _worst(trial, lost)
     blame = trial.blame(where)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from symcheck.arithmetic.bound import Bound
-from symcheck.certification import SECONDS, Certification, is_value, name_of, restricted
+from symcheck.certification import Certification, is_value, name_of, restricted
 from symcheck.evaluation import evaluate
 from symcheck.neighbours import generic
 from symcheck.reference import numeric
@@ -51,7 +51,7 @@ class Confirmation:
                 and not self._is_convicted(key)
                 and not is_value(joint.program, joint.members[key])
             ]
-            if keys and joint.seconds * 2 <= SECONDS:
+            if keys:
                 self._mismatches[plain] = self._confirm(joint, plain, keys)
         return self._mismatches[plain].get(key, "")
 
@@ -116,10 +116,8 @@ class Confirmation:
     def _seeds(self) -> tuple[str, ...]:
         return tuple(f"d_cotangent{n}" for n in range(len(self.at.cotangents(False))))
 
-    def is_what_runs(self, key: Key, there: Tensors, values: Floats | None, relative: float = NEARBY) -> bool:
+    def is_what_runs(self, key: Key, there: Tensors, values: Floats, relative: float = NEARBY) -> bool:
         """Whether a program gives what the candidate itself returned at an input nearby, to a part of the largest."""
-        if values is None:
-            return True
         plain, joint = self.at.joint(key)
         given = {**numeric(there), **{f"d_cotangent{n}": c for n, c in enumerate(self.at.cotangents(plain))}}
         own = evaluate(restricted(joint.program, [joint.members[key]]), given, Bound())[0]

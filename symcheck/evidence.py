@@ -22,8 +22,6 @@ __all__ = ["Choice", "Errors", "Trial", "choose_by_sides", "errors_of", "round_t
 Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 
-WIDE = 2.0  # how far beyond the sampled sides of a kink a slope is not excluded
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Errors:
@@ -130,8 +128,7 @@ def smallest_number(dtype: str) -> float:
 def choose_by_sides(intended: Floats, exact: Resolved, opened: Mask) -> Choice:
     """A choice at kinks that come from no comparison: whether each value lies among what the sides approach."""
     with np.errstate(invalid="ignore"):
-        reach = WIDE * np.maximum(np.abs(exact.low), np.abs(exact.high))
-        inside = np.abs(intended) <= reach
+        inside = np.abs(intended) <= np.maximum(np.abs(exact.low), np.abs(exact.high))
     if inside[opened].all():
         return Choice(Verdict.NONSMOOTH, "its value lies among those that the gradient approaches: not excluded")
     return Choice(Verdict.UNDECIDED, "its value lies beyond those that the gradient approaches from the sides tried")

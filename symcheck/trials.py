@@ -109,10 +109,12 @@ class Trials:
         there = dict(ladder.wide)
         for name in names:
             there[name] = moved(there[name], ladder.generator, MOVES[0], zeros=False)
-        if ladder.high is ladder.derived:
-            return self.confirmation.is_what_runs(key, there, run(torch.float64, there))
+        values = run(torch.float64, there) if ladder.high is ladder.derived else None
+        if values is not None:
+            return self.confirmation.is_what_runs(key, there, values)
         own = {name: rounded(tensor, ladder.tensors[name].dtype, keep=True) for name, tensor in there.items()}
-        return self.confirmation.is_what_runs(key, own, run(None, own), ladder.roundoff ** (1 / 3))
+        values = run(None, own)
+        return values is not None and self.confirmation.is_what_runs(key, own, values, ladder.roundoff ** (1 / 3))
 
     def _trial(self, key: Key, gradient: Gradient, remarks: Callable[[], str]) -> Trial:
         assert gradient.values is not None
