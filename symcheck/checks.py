@@ -45,7 +45,7 @@ __all__ = ["Check", "Outcome"]
 Floats: TypeAlias = NDArray[np.float64]
 Tensors: TypeAlias = Mapping[str, Tensor]
 Run: TypeAlias = Callable[[torch.dtype | None], Gradient]
-Run2: TypeAlias = Callable[[torch.dtype | None, Tensors], Floats | None]
+Rerun: TypeAlias = Callable[[torch.dtype | None, Tensors], Floats | None]
 Outputs: TypeAlias = "list[Floats] | None"  # None where the function raised
 
 DIFFERENCES = "finite differences"
@@ -231,7 +231,7 @@ class Check:
         return Trials(self.ladder, intended, certification, self.memory.confirmed)
 
     def _judge(
-        self, key: Key, gradient: Gradient, run: Run2, cotangents: Sequence[Floats], remarks: Callable[[], str]
+        self, key: Key, gradient: Gradient, run: Rerun, cotangents: Sequence[Floats], remarks: Callable[[], str]
     ) -> Finding:
         """By its own program in balls; by the precision ladder where that cannot be had, and the finding says so."""
         judged = self._trials.judge(key, gradient, run, remarks)

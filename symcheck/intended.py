@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -65,20 +65,20 @@ def trace_candidates(
     """
     wrt, missing = derived.wrt, frozenset[str]()
     problems: dict[Key, str] = {}
-    programs: dict[bool, dict[str, Any]] = {False: {}, True: {}}
+    programs: dict[bool, list[tuple[str, Program, Sequence[str]]]] = {False: [], True: []}
     weights = [torch.from_numpy(np.array(cotangent)) for cotangent in cotangents]
     try:
         backward = trace_backward(binding.call, tensors, wrt, weights, derived.traced.positions)
         if not set(backward.guards) <= set(derived.traced.guards):
             raise Untraceable("Python code in a backward looks at a value")
-        programs[False]["autograd"] = (backward.program, wrt)
+        programs[False].append(("autograd", backward.program, wrt))
         missing = backward.missing
     except Exception as error:
         problems |= {("autograd", name): _problem("autograd's backward", error) for name in wrt}
-    for number, formula in enumerate(formulas):
+    for formula in formulas:
         try:
             traced = _trace_formula(formula, tensors, weights)
-            programs[not formula.takes_cotangent][f"formula {number}"] = (traced.program, (formula.input,))
+            programs[not formula.takes_cotangent].append(("formula", traced.program, (formula.input,)))
         except Exception as error:
             problems["formula", formula.input] = _problem(f"the formula for {formula.input}", error)
     joints = {
@@ -87,18 +87,12 @@ def trace_candidates(
         if members
     }
     own = {
-        (member.split()[0], name): (program, place)
+        (candidate, name): (program, place)
         for members in programs.values()
-        for member, (program, names) in members.items()
+        for candidate, program, names in members
         for place, name in enumerate(names)
     }
-    return Intended({plain: _renamed(joint) for plain, joint in joints.items()}, own, problems, missing)
-
-
-def _renamed(joint: Joint) -> Joint:
-    members = {(candidate.split()[0], name): place for (candidate, name), place in joint.members.items()}
-    same = frozenset((candidate.split()[0], name) for candidate, name in joint.same)
-    return replace(joint, members=members, same=same)
+    return Intended(joints, own, problems, missing)
 
 
 def _trace_formula(formula: Formula, tensors: Tensors, weights: Sequence[Tensor]) -> Traced:

@@ -157,7 +157,7 @@ class _Numbering:
             equation.out, sizes, body, reads, equation.constants, equation.source, equation.operator
         )  # checked anew: the reads changed
         form = self._written_out(same)
-        turned = self._transposed(same, form)
+        turned = self._transposed(same)
         if turned is not None:
             return turned
         out = self._append(form, same)
@@ -185,7 +185,7 @@ class _Numbering:
         renaming = {read_symbol(reads[read]): read_symbol(n) for n, read in enumerate(order)}
         return _Form(equation.sizes, body.xreplace(renaming), tuple(order))
 
-    def _transposed(self, equation: Equation, form: _Form) -> Array | None:
+    def _transposed(self, equation: Equation) -> Array | None:
         """The result as the transpose of one that is known; None if there is none."""
         rank = len(equation.out.shape)
         if rank < 2 or not equation.summed:

@@ -82,11 +82,6 @@ class Explanation:
     element: tuple[str, int] | None = None
 
     @property
-    def is_admissible(self) -> bool:
-        """Whether an admissible choice was found that gives the gradient."""
-        return self.kind in ("convention", "slopes")
-
-    @property
     def is_refuted(self) -> bool:
         """Whether no admissible choice gives the gradient."""
         return self.kind in ("infeasible", "outside")

@@ -91,7 +91,6 @@ class Joint:
     Attributes:
         program: their outputs, first the gradients by `wrt`, then the primal's, then each candidate's.
         wrt: the inputs differentiated by.
-        primal: how many outputs are the primal's.
         members: the output of each candidate by each input.
         meant: the same with constants as a person meant them; None if there are none inexact.
         same: the candidates that compute the gradient as the reference does, under either reading.
@@ -100,7 +99,6 @@ class Joint:
 
     program: Program
     wrt: tuple[str, ...]
-    primal: int
     members: Mapping[Key, int]
     meant: Program | None
     same: frozenset[Key]
@@ -128,11 +126,6 @@ class Joint:
         if suspects and self.meant is not None:
             found |= self._under_other_readings(given, suspects, found, cotangent, generator)
         return found
-
-    def compare_at(self, given: Given, keys: Sequence[Key], bits: int) -> dict[Key, Separation]:
-        """Compare under the binary reading at one precision."""
-        values = self.evaluate(given, bits)
-        return {key: self._compare(values, key, 1.0) for key in keys}
 
     def differs_in_float64(self, given: Given, key: Key) -> bool:
         """Whether a candidate's program and the gradient differ by more than their running bounds in float64."""
@@ -338,7 +331,7 @@ def _largest(values: NDArray[np.generic]) -> float:
 
 
 def join_candidates(
-    gradient: Program, wrt: Sequence[str], primal: int, candidates: Mapping[str, tuple[Program, Sequence[str]]]
+    gradient: Program, wrt: Sequence[str], primal: int, candidates: Sequence[tuple[str, Program, Sequence[str]]]
 ) -> Joint:
     """Join the exact gradient's program with those of candidates.
 
@@ -346,17 +339,17 @@ def join_candidates(
         gradient: its outputs are the gradients by `wrt`, then `primal` outputs, then others.
         wrt: names.
         primal: how many of the primal's outputs to keep.
-        candidates: for each its program, and the input that each of its outputs is a gradient by.
+        candidates: for each its name, its program, and the input that each of its outputs is a gradient by.
     """
     kept = Program(gradient.inputs, gradient.constants, gradient.statements, gradient.outputs[: len(wrt) + primal])
-    programs = [kept, *(candidate for candidate, _ in candidates.values())]
+    programs = [kept, *(program for _, program, _ in candidates)]
     program = join(programs)
     read_otherwise = [as_meant(one) for one in programs]
     meant = (
         join([new or old for new, old in zip(read_otherwise, programs, strict=True)]) if any(read_otherwise) else None
     )
     members, place = {}, len(wrt) + primal
-    for name, (_, inputs) in candidates.items():
+    for name, _, inputs in candidates:
         for input_name in inputs:
             members[name, input_name] = place
             place += 1
@@ -366,4 +359,4 @@ def join_candidates(
         for one in (program, meant)
         if one is not None and one.outputs[place] == one.outputs[tuple(wrt).index(key[1])]
     )
-    return Joint(program, tuple(wrt), primal, members, meant, same, ball_seconds(program))
+    return Joint(program, tuple(wrt), members, meant, same, ball_seconds(program))

@@ -149,7 +149,7 @@ class Trials:
         if place not in self._explanations:
             self._explanations[place] = self._explain(key, names)
         found = self._explanations[place]
-        if found.kind in ("infeasible", "outside") and found.element is not None and found.element[0] != key[1]:
+        if found.is_refuted and found.element is not None and found.element[0] != key[1]:
             found = self._explain(key, [key[1]])  # another input's element fits no choice: is this one right by itself?
         if found.kind in ("none", "undecided"):
             exact, intended = self.certification.resolved(key), self.certification.separation(key).intended
@@ -238,6 +238,6 @@ def _choice(found: Explanation) -> Choice:
         return Choice(Verdict.NONSMOOTH, f"an admissible choice of slopes gives it: {slopes}{more}")
     if found.kind == "not excluded":
         return Choice(Verdict.NONSMOOTH, "it lies among the branches, with too many open decisions to say more")
-    if found.kind in ("infeasible", "outside"):
+    if found.is_refuted:
         return Choice(Verdict.FORMULA, found.reason or "no admissible choice of slopes gives it")
     return Choice(Verdict.UNDECIDED, found.reason)

@@ -16,7 +16,7 @@ def joint(function, formula, x=None):
     given = {"x": X["x"] if x is None else x}
     gradient = derive(trace(lambda tensors: (function(tensors["x"]).sum(),), given).program, ["x"])
     candidate = trace(lambda tensors: (formula(tensors["x"]),), given).program
-    return join_candidates(gradient, ["x"], 0, {"formula": (candidate, ("x",))})
+    return join_candidates(gradient, ["x"], 0, [("formula", candidate, ("x",))])
 
 
 def separated(function, formula, x=None):
@@ -67,7 +67,7 @@ def test_what_is_not_finite_is_neither_apart_nor_right():
 
 def test_a_program_that_is_the_gradients_is_proved_right():
     gradient = derive(trace(lambda tensors: (torch.sin(tensors["x"]).sum(),), X).program, ["x"])
-    same = join_candidates(gradient, ["x"], 0, {"formula": (gradient, ("x",))})
+    same = join_candidates(gradient, ["x"], 0, [("formula", gradient, ("x",))])
     assert same.is_same(KEY)
     found = same.separate({"x": X["x"].numpy(), "d_cotangent0": np.ones(())}, [KEY], np.random.default_rng(0))[KEY]
     assert found.same
